@@ -56,7 +56,7 @@ const STARTS: &[&str] = &["run", "trace"];
 /// The command whose options follow a second word.
 const OF_TWO_WORDS: &str = "policy";
 /// Keys that can give containers more than the defaults do.
-const GIVES: [&str; 4] = ["profile", "annotations", "keep-cap", "sysfs"];
+const GIVES: [&str; 5] = ["profile", "annotations", "keep-cap", "compat", "sysfs"];
 /// Slips that a line of the log has.
 const SAID: usize = 3;
 
@@ -83,6 +83,7 @@ const KEYS: &[ConfigKey] = &[
     ConfigKey("audit", Text, false, &["oci", "agent"]),
     ConfigKey("require-rdma", Flag, false, &["oci", "agent"]),
     ConfigKey("rdma-within", Number, false, &["oci", "agent"]),
+    ConfigKey("compat", Flag, false, &["oci"]),
     ConfigKey("sysfs", Text, false, &["oci"]),
     ConfigKey("without-supervisor", Text, false, &["oci"]),
     ConfigKey("log", Place, true, RUNTIMES),

@@ -41,6 +41,9 @@ pub(crate) fn supervised(
 ) -> Result<u8, Failure> {
     let (devices, policy, tenant) = granted(args)?;
     let mut sandbox = Sandbox::new(devices, policy)?;
+    if args.compat {
+        sandbox.allow_compat()?;
+    }
     match sandbox.register_in(root) {
         // Whoever is nobody's neighbour needs no register.
         Err(error) if !is_root() => log::debug!("{error}"),

@@ -1,7 +1,6 @@
 //! Calls that are not requests: opening a device, closing and duplicating its descriptors, changing
 //! credentials, attaching a debugger, and touching the stub's memory.
 
-use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +21,7 @@ use crate::books::UcontextId;
 use crate::device::Kind;
 use crate::execute;
 use crate::fetch::Form;
+use crate::fetch::errno;
 use crate::open;
 use crate::open::Wanted;
 use crate::session::Attach;
@@ -31,28 +31,41 @@ use crate::supervisor::Supervisor;
 use crate::task::Event;
 use crate::tokens::Unopened;
 
-fn errno(e: io::Error) -> Errno {
-    Errno(e.raw_os_error().unwrap_or(libc::EIO))
-}
-
 impl Supervisor {
     /// What may open a device.
     pub(crate) fn open(&self, trap: Notification) {
         let caller = self.caller(&trap);
         let unserved = libc::O_PATH | libc::O_DIRECTORY;
         let wanted = open::wanted(&trap, &caller).filter(|w| w.flags & unserved == 0);
-        let device = wanted.as_ref().and_then(|wanted| open::device(caller, &self.devices, wanted));
-        let (Some(wanted), Some(device)) = (wanted, device) else {
-            return self.answer(trap, Reply::Continue);
+        let device = wanted.map_or(Ok(None), |wanted| open::device(caller, &self.devices, wanted));
+        let (wanted, device) = match (wanted, device) {
+            (Some(wanted), Ok(Some(device))) => (wanted, device),
+            // Nobody can tell what the path means, and the kernel would open a node that is closed to the caller.
+            (_, Err(errno)) => return self.refuse(trap, errno),
+            _ => return self.answer(trap, Reply::Continue),
         };
+        match self.open_device(&trap, device, wanted) {
+            // The tracer tells of the open.
+            Ok(None) => {}
+            Ok(Some(given)) => self.opened(&trap, device, Ok(given)),
+            Err(unopened) => self.opened(&trap, device, Err(unopened)),
+        }
+    }
+
+    /// Tells of an open.
+    pub(crate) fn opened(
+        &self,
+        trap: &Notification,
+        device: usize,
+        opened: Result<GuestFd, Unopened>,
+    ) {
         let name = self.devices.get(device).map_or("?", |d| d.name.as_str());
-        let opened = self.open_device(&trap, device, wanted);
         if let Err(Unopened { errno, answered, said }) = opened {
             if !said {
                 self.warn("open failed", || format!("cannot open {name}: {errno}"));
             }
             if !answered {
-                self.refuse(trap, errno);
+                self.refuse(*trap, errno);
             }
         }
         let opened = opened.map_err(|unopened| unopened.errno);
@@ -69,7 +82,7 @@ impl Supervisor {
     pub(crate) fn access(&self, trap: Notification) {
         let caller = self.caller(&trap);
         let device = open::asked_about(&trap)
-            .and_then(|wanted| open::device(caller, &self.devices, &wanted))
+            .and_then(|wanted| open::device(caller, &self.devices, wanted).ok().flatten())
             .filter(|device| !self.narrowed.is_withdrawn(*device));
         self.answer(trap, device.map_or(Reply::Continue, |_| Reply::Value(0)));
     }
@@ -79,8 +92,9 @@ impl Supervisor {
         trap: &Notification,
         device: usize,
         wanted: Wanted,
-    ) -> Result<GuestFd, Unopened> {
+    ) -> Result<Option<GuestFd>, Unopened> {
         let caller = self.caller(trap);
+        self.spared()?;
         let guest = self.enter(caller)?;
         // The kernel checks the opener's network namespace (ib_uverbs_open), in exclusive mode; and
         // this thread may be in that of the guest that it served last.
@@ -90,7 +104,7 @@ impl Supervisor {
         self.check_left(device, "open").map_err(|errno| Unopened { said: true, ..errno.into() })?;
         let flags = wanted.flags;
         if let Some(tokens) = self.tokens.as_ref().filter(|_| granted.kind != Kind::Cm) {
-            return self.open_by_token(trap, (&guest, device), wanted, tokens);
+            return self.open_by_token(trap, (&guest, device), wanted, tokens).map(|()| None);
         }
         let charged = self.charge_open(trap, granted.kind)?;
         let (file, id) = match (&self.tokens, granted.kind) {
@@ -124,7 +138,7 @@ impl Supervisor {
             Ok(fd) => books.hold(guest.key, fd, id),
             Err(_) => drop(books.close(id)),
         }
-        Ok(given?)
+        Ok(Some(given?))
     }
 
     pub(crate) fn warn_no_number(&self, guest: &Guest) {
@@ -250,7 +264,7 @@ impl Supervisor {
         let guest = self.enter(caller)?;
         let known = self.books.lock().known(id);
         if let Some(Known::Token(..)) = known {
-            return self.duplicate_token(&guest, trap, (fd, at, cloexec), id);
+            return Ok(self.duplicate_token(&guest, trap, (fd, at, cloexec), id));
         }
         let file = self.file_of(caller, fd, id)?;
         let mut next = guest.next_fd.lock();
@@ -315,6 +329,25 @@ impl Supervisor {
                 });
                 self.refuse(trap, Errno::EPERM);
             }
+        }
+    }
+
+    /// pidfd_getfd(2).
+    pub(crate) fn take_file(&self, trap: Notification) {
+        let [pidfd, at, flags, ..] = trap.args;
+        // The kernel takes an unsigned int.
+        if flags & u64::from(u32::MAX) != 0 {
+            return self.refuse(trap, Errno(libc::EINVAL));
+        }
+        let (pidfd, at) = (execute::guest_fd(pidfd), execute::guest_fd(at));
+        let taken = self.caller(&trap).file_of(pidfd, at);
+        let how = AddFd { cloexec: true, answer: true, ..AddFd::default() };
+        let given = taken.and_then(|file| match file.get() {
+            Some(file) => self.listener.add_fd(trap.id, file.as_fd(), how).map(drop),
+            None => Err(std::io::Error::from_raw_os_error(libc::EBADF)),
+        });
+        if let Err(e) = given {
+            self.refuse(trap, errno(e));
         }
     }
 

@@ -92,8 +92,14 @@ impl Supervisor {
         let takes = Takes::of(request);
         let bounds = |resource| self.bound(resource);
         // Closed first, as far as that has been told: what is over no longer counts.
-        if !takes.made.is_empty() && self.policies().any(Policy::has_quota) {
-            self.release();
+        if !takes.made.is_empty() {
+            self.spared().inspect_err(|errno| {
+                let line = format!("{}: the supervisor has no memory left", observe::name(request));
+                self.refused(about, Some(request), &Refusal::note("memory is short", *errno, line));
+            })?;
+            if self.policies().any(Policy::has_quota) {
+                self.release();
+            }
         }
         let charge = takes.charge();
         self.ledger.charge(&charge, &bounds).map_err(|over| {

@@ -17,6 +17,7 @@ use verbgate_sys::node;
 use verbgate_sys::node::MountId;
 use verbgate_sys::node::Pin;
 use verbgate_sys::process;
+use verbgate_sys::shortage;
 use verbgate_sys::token::Token;
 use verbgate_sys::token::Tokens;
 use verbgate_sys::verbs;
@@ -72,7 +73,11 @@ impl Watched {
     /// # Errors
     /// `ENXIO` when it does not.
     pub fn check(&self, name: &str) -> io::Result<()> {
-        let Err(replaced) = self.identity.check_below(&self.sysfs) else { return Ok(()) };
+        // Looked at twice: a device that cannot be looked at for want of a descriptor is not replaced.
+        let looked = self.identity.check_below(&self.sysfs);
+        let Err(replaced) = looked.or_else(|_| self.identity.check_below(&self.sysfs)) else {
+            return Ok(());
+        };
         let mut told = self.told.lock();
         if told.as_ref() != Some(&replaced) {
             log::warn!("the supervisor refuses to open {name} (ENXIO): {replaced}");
@@ -254,6 +259,9 @@ impl Device {
         open: impl FnOnce(&Path) -> io::Result<(File, Option<(MountId, Pin)>)>,
     ) -> io::Result<(File, Option<(MountId, Pin)>)> {
         let opened = open(&self.source);
+        if opened.as_ref().is_err_and(shortage::is) {
+            return opened;
+        }
         // Also of a node that is gone or dead: why it is, is what the operator wants to know.
         self.identity.check(&self.name)?;
         let (file, mount) = opened?;

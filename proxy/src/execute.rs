@@ -45,8 +45,8 @@ pub(crate) fn unbind(listener: &Listener, worker: &mut Worker, nothing: impl AsF
             worker.bound = None;
             worker.unbind = false;
         }
-        StubState::Starting | StubState::Busy(_) => worker.unbind = true,
-        StubState::Ended => {}
+        StubState::Starting | StubState::Waking | StubState::Busy(_) => worker.unbind = true,
+        StubState::Parked | StubState::Ended => {}
     }
 }
 

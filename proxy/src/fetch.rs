@@ -5,12 +5,15 @@
 //! on one stack frame). All parts of the request that lie in the first copy are taken from that
 //! copy.
 
+use std::io;
+
 use verbgate_abi::Errno;
 use verbgate_abi::wire::HDR_LEN;
 use verbgate_sys::control;
 use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
+use verbgate_sys::shortage;
 use verbgate_sys::window::AddrWindow;
 
 /// Bytes of the first read: header, the attributes of every usual method, and then some.
@@ -97,6 +100,16 @@ pub fn first(memory: &impl GuestMemory, addr: u64, (least, want): (usize, usize)
     Copied { addr, bytes }
 }
 
+/// The errno of a read that failed: `EFAULT`, but for a shortage of the supervisor's own.
+pub(crate) fn fault(e: io::Error) -> Errno {
+    Errno(shortage::errno_or(&e, libc::EFAULT))
+}
+
+/// The errno of an error of the kernel's.
+pub(crate) fn errno(e: io::Error) -> Errno {
+    Errno(e.raw_os_error().unwrap_or(libc::EIO))
+}
+
 /// The whole of header and attributes, whose length the header tells.
 ///
 /// # Errors
@@ -113,7 +126,7 @@ pub fn array(memory: &impl GuestMemory, first: Copied, length: usize) -> Result<
     bytes.resize(length, 0);
     let rest = Range { addr: addr.wrapping_add(have as u64), len: length - have };
     let into = bytes.get_mut(have..).unwrap_or_default();
-    mem::gather(memory, &[rest], into).map_err(|_| Errno::EFAULT)?;
+    mem::gather(memory, &[rest], into).map_err(fault)?;
     Ok(Copied { addr, bytes })
 }
 
@@ -130,7 +143,7 @@ pub fn inputs(
     let missing: Vec<Range> =
         ranges.iter().filter(|r| first.get(r.addr, r.len).is_none()).copied().collect();
     let mut bytes = vec![0; missing.iter().map(|r| r.len).sum()];
-    mem::gather(memory, &missing, &mut bytes).map_err(|_| Errno::EFAULT)?;
+    mem::gather(memory, &missing, &mut bytes).map_err(fault)?;
     let mut rest = bytes.as_slice();
     let mut all = Vec::with_capacity(ranges.iter().map(|r| r.len).sum());
     for range in ranges {
@@ -194,11 +207,11 @@ mod tests {
     struct Partly(mem::FakeMemory, usize);
 
     impl GuestMemory for Partly {
-        fn read(&self, from: &[Range], into: &mut [u8]) -> std::io::Result<usize> {
+        fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
             self.0.read(from, into)
         }
 
-        fn read_at_hand(&self, from: &[Range], into: &mut [u8]) -> std::io::Result<usize> {
+        fn read_at_hand(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
             let there = |range: &&Range| range.addr + range.len as u64 <= self.1 as u64;
             let there: Vec<Range> = from.iter().take_while(there).copied().collect();
             if there.is_empty() { Ok(0) } else { self.0.read(&there, into) }

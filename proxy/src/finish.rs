@@ -2,12 +2,14 @@
 //! observers; and the stub waits for more.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use verbgate_abi::Errno;
 use verbgate_abi::request::Request;
 use verbgate_sys::frame::Frame;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
+use verbgate_sys::stub;
 use verbgate_sys::stub::Stub;
 
 use crate::books::UcontextId;
@@ -54,7 +56,44 @@ impl Supervisor {
             let _ = guest.process.kill();
             return self.forget(guest);
         }
+        if matches!(worker.state, StubState::Starting) {
+            // The last look before the stub gets a device's file.
+            let Stub { slot, frame, thread, .. } = &worker.stub;
+            let mapped = self.code.is_mapped(trap.tid, *slot, frame);
+            if !matches!(mapped, Ok(true)) {
+                if !self.listener.is_valid(trap.id) {
+                    // The stub has ended.
+                    return;
+                }
+                state.stillborn += u32::from(mapped.is_ok());
+                self.warn("not mapped", || {
+                    let tgid = guest.process.tgid();
+                    let why = mapped.map_or_else(
+                        |e| format!("it cannot be seen what a new stub has mapped: {e}"),
+                        |_| "another file is mapped in the place of the stubs' code".to_owned(),
+                    );
+                    format!("process {tgid} cannot use RDMA: {why}")
+                });
+                self.registry.lock().retire(trap.tid, thread);
+                worker.state = StubState::Ended;
+                self.answer(trap, Reply::Errno(libc::EPERM));
+                return self.go_on(guest, state);
+            }
+        }
+        worker.since = Instant::now();
+        let mut trap = trap;
+        if std::mem::take(&mut worker.away)
+            && let Some(shown) = worker.shown.take()
+        {
+            trap.args = shown.args;
+        }
+        if worker.let_go && matches!(worker.state, StubState::Busy(_)) {
+            worker.shown = Some(trap);
+            return;
+        }
         let was = std::mem::replace(&mut worker.state, StubState::Idle(trap.id));
+        let was_parked = matches!(was, StubState::Parked | StubState::Waking);
+        worker.stays |= was_parked && stub::cannot_park(&trap);
         state.stillborn = 0;
         if worker.unbind {
             execute::unbind(&self.listener, worker, &self.nothing);

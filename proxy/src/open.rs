@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
@@ -23,6 +24,8 @@ use verbgate_sys::window::FdWindow;
 
 use crate::device::Devices;
 use crate::execute;
+use crate::fetch;
+use crate::fetch::errno;
 
 /// The longest path that the kernel takes, its end included.
 const LONGEST: usize = libc::PATH_MAX as usize;
@@ -45,18 +48,29 @@ pub struct Wanted {
 /// Without asking a file system where the path itself tells; links are looked up where it takes
 /// little time, because the path is in `/dev`, or where it is likely, because its last component is
 /// a device's name. So opens of ordinary files wait for nothing.
-#[must_use]
-pub fn device(caller: Caller<'_>, devices: &Devices, wanted: &Wanted) -> Option<usize> {
-    let path = path(&caller, wanted.path)?;
+///
+/// # Errors
+/// Errors of a [shortage](verbgate_sys::shortage).
+pub fn device(
+    caller: Caller<'_>,
+    devices: &Devices,
+    wanted: Wanted,
+) -> Result<Option<usize>, Errno> {
+    let path = match path(&caller, wanted.path) {
+        Ok(path) => path,
+        // The kernel finds so, too.
+        Err(Errno::EFAULT) => return Ok(None),
+        Err(short) => return Err(short),
+    };
     let by = |path: &[u8]| devices.by_path(OsStr::from_bytes(path));
     if let Some(device) = by(&path) {
-        return Some(device);
+        return Ok(Some(device));
     }
-    let last = path.rsplit(|byte| *byte == b'/').next()?;
+    let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let is_device = devices.iter().any(|device| device.name.as_bytes() == last);
     // How the path may lead there is limited, or a file is to be made.
     if wanted.limited || wanted.flags & libc::O_CREAT != 0 {
-        return None;
+        return Ok(None);
     }
     let relative = !path.starts_with(b"/");
     let named =
@@ -64,12 +78,12 @@ pub fn device(caller: Caller<'_>, devices: &Devices, wanted: &Wanted) -> Option<
     let plain = if relative || is_device { caller.means_by(&named) } else { None };
     let any = |place: &Place| place.names().iter().find_map(|name| by(name));
     if let Some(device) = plain.as_ref().and_then(any) {
-        return Some(device);
+        return Ok(Some(device));
     }
     let in_dev = |place: &Place| place.names().iter().any(|name| name.starts_with(b"/dev/"));
     let likely = is_device || path.starts_with(b"/dev/") || plain.as_ref().is_some_and(in_dev);
-    let led = if likely { caller.leads_to(&named) } else { None };
-    led.as_ref().and_then(any)
+    let led = if likely { caller.leads_to(&named) } else { Ok(None) };
+    Ok(led.map_err(errno)?.as_ref().and_then(any))
 }
 
 /// The arguments of a trapped `open`, `openat` or `openat2`.
@@ -122,24 +136,26 @@ pub fn asked_about(trap: &Notification) -> Option<Wanted> {
     (!has(mode, libc::X_OK)).then_some(wanted)
 }
 
-/// The path at an address, if there is one.
-#[must_use]
-pub fn path(memory: &impl GuestMemory, addr: u64) -> Option<Vec<u8>> {
+/// The path at an address.
+///
+/// # Errors
+/// `EFAULT`: there is none; those of a [shortage](verbgate_sys::shortage).
+pub fn path(memory: &impl GuestMemory, addr: u64) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; LONGEST];
     let ranges = mem::pages(Range { addr, len: LONGEST });
-    let n = memory.read_at_hand(&ranges, &mut bytes).ok()?;
+    let n = memory.read_at_hand(&ranges, &mut bytes).map_err(fetch::fault)?;
     let end_in = |bytes: &[u8], n| bytes.iter().take(n).position(|byte| *byte == 0);
     let end = match end_in(&bytes, n) {
         Some(end) => end,
-        None if n == LONGEST => return None,
+        None if n == LONGEST => return Err(Errno::EFAULT),
         // It goes on where memory has to be fetched.
         None => {
-            let n = memory.read(&ranges, &mut bytes).ok()?;
-            end_in(&bytes, n)?
+            let n = memory.read(&ranges, &mut bytes).map_err(fetch::fault)?;
+            end_in(&bytes, n).ok_or(Errno::EFAULT)?
         }
     };
     bytes.truncate(end);
-    Some(bytes)
+    Ok(bytes)
 }
 
 /// The first free number of the window from `at` on, looking at a caller's table as it is.
@@ -168,7 +184,7 @@ mod tests {
         let mut named = b"/dev/x\0".to_vec();
         named.resize(LONGEST, b'?');
         assert_eq!(path(&memory(&named), 64).unwrap(), b"/dev/x");
-        assert_eq!(path(&memory(&[b'a'; LONGEST]), 64), None);
-        assert_eq!(path(&memory(&[]), 64), None);
+        assert_eq!(path(&memory(&[b'a'; LONGEST]), 64), Err(Errno::EFAULT));
+        assert_eq!(path(&memory(&[]), 64), Err(Errno::EFAULT));
     }
 }

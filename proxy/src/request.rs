@@ -114,6 +114,9 @@ impl Supervisor {
             }
             None => Asked::Map,
         };
+        if self.is_put_aside(&trap) {
+            return;
+        }
         let call = Call { trap, fd, asked, met, pages, mount, paced: false, late: false, started };
         self.post(&guest, Event::Task(Task::Call(call)));
     }
@@ -125,6 +128,7 @@ impl Supervisor {
             return self.give_up(task, Errno::EIO);
         }
         match task {
+            Task::Call(call) if self.is_again(guest, state, &call) => {}
             Task::Call(call) => {
                 let Some(call) = self.paced(state, call) else { return };
                 if let Err(errno) = self.call(guest, state, call) {
@@ -135,7 +139,7 @@ impl Supervisor {
                 let idle = state.workers.iter().position(|worker| worker.idle().is_some());
                 match idle {
                     Some(place) => self.write(guest, state, place, delivery),
-                    None if may_come(state) => {
+                    None if state.is_coming() || may_come(state) => {
                         state.waiting.push_back(Task::Deliver(delivery));
                     }
                     None => self.give_up(Task::Deliver(delivery), Errno::EIO),

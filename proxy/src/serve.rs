@@ -19,6 +19,8 @@ use verbgate_sys::seccomp::bpf::RET_ALLOW;
 use verbgate_sys::seccomp::bpf::RET_USER_NOTIF;
 use verbgate_sys::seccomp::bpf::interpret;
 use verbgate_sys::seccomp::rules::About;
+use verbgate_sys::share;
+use verbgate_sys::shortage;
 
 use crate::crew;
 use crate::crew::Seat;
@@ -73,20 +75,25 @@ impl Supervisor {
         seat.take();
         while self.crew.ready(seat) {
             let received = self.receive();
-            let trap = match &received {
-                Ok(FromListener::Trap(trap)) => Some(*trap),
+            let something = match &received {
+                Ok(FromListener::Something(what)) => Some(*what),
                 _ => None,
             };
-            self.crew.received(seat, trap);
+            self.crew.received(seat, something);
             match received? {
                 FromListener::Over => return Ok(()),
                 FromListener::Nothing => {}
-                FromListener::Trap(trap) => {
+                FromListener::Something(what) => {
                     if self.crew.is_without_spare() {
                         self.start_another();
                     }
-                    self.count_notification();
-                    self.handle(trap);
+                    match what {
+                        Some(trap) => self.handle(trap),
+                        None => {
+                            let guest = self.left.lock().pop_front();
+                            guest.iter().for_each(|guest| self.drain(guest));
+                        }
+                    }
                     seat.end();
                 }
             }
@@ -107,7 +114,7 @@ impl Supervisor {
                 );
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("serve".to_owned()).spawn(work) {
+        if let Err(error) = shortage::spawn(c"serve", work) {
             self.crew.leave(&seat);
             self.warn("no thread", || {
                 format!("cannot start one more thread to serve requests: {error}")
@@ -117,15 +124,16 @@ impl Supervisor {
 }
 
 enum FromListener {
-    Trap(Notification),
+    /// A trap, or else what the tracer has left in a guest's inbox.
+    Something(Option<Notification>),
     Nothing,
     Over,
 }
 
 impl Supervisor {
     fn receive(&self) -> io::Result<FromListener> {
-        if let Some(trap) = self.crew.handed() {
-            return Ok(FromListener::Trap(trap));
+        if let Some(what) = self.crew.handed() {
+            return Ok(FromListener::Something(what));
         }
         // Before 6.11, who waits in the kernel is not told that nobody is left. A process that
         // serves one sandbox ends with it; others have to ask, one at a time, which costs a call
@@ -141,7 +149,10 @@ impl Supervisor {
             return Ok(FromListener::Over);
         }
         match self.listener.receive() {
-            Ok(trap) => Ok(FromListener::Trap(trap)),
+            Ok(trap) => {
+                self.count_notification();
+                Ok(FromListener::Something(Some(trap)))
+            }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(FromListener::Nothing),
             // Either the caller was killed before it was received, or nobody is left.
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => match self.listener.wait(0) {
@@ -154,6 +165,8 @@ impl Supervisor {
 
     /// Sees a trap on its way.
     pub(crate) fn handle(&self, trap: Notification) {
+        // Forgets an earlier try of this call.
+        let _ = share::take_aside(trap.id);
         let route = self.registry.lock().routes.get(&trap.tid).cloned();
         let trap = match route {
             None => trap,
@@ -162,6 +175,9 @@ impl Supervisor {
                 None => return,
             },
         };
+        if self.crew.is_beyond(&trap, || self.caller(&trap).share_owner().ok()) {
+            return;
+        }
         if let Some(reply) = self.judged(&trap) {
             return self.answer(trap, reply);
         }
@@ -177,6 +193,7 @@ impl Supervisor {
             About::Duplicate => self.duplicate(trap),
             About::NetlinkSocket => self.netlink_socket(trap),
             About::NetlinkCall => self.netlink_call(trap),
+            About::TakeFile => self.take_file(trap),
             About::Ptrace => self.trace(trap),
             About::Credentials => self.credentials(trap),
             About::StubMemory => self.stub_memory(trap),
@@ -189,7 +206,7 @@ impl Supervisor {
     /// by now.
     fn routed(&self, route: Route, trap: Notification) -> Option<Notification> {
         match route {
-            Route::Made(_, traps, foreseen) => {
+            Route::Made(making, foreseen, _) => {
                 // Found valid after the route was looked up: so the number is that of the thread
                 // which waits in this very trap now, and which is made to make calls.
                 if !self.listener.is_valid(trap.id) {
@@ -198,7 +215,8 @@ impl Supervisor {
                 if self.let_through(&foreseen, &trap) {
                     return None;
                 }
-                traps.send(trap).is_err().then_some(trap)
+                self.tracer.trapped(making, trap);
+                None
             }
             // If the stub lives, and the trap is found valid after that ([`Self::stub_trapped`]), then
             // since it was received the number has been that of one thread, which waits in it: the stub.
@@ -217,7 +235,7 @@ impl Supervisor {
     /// Has the kernel make a call that was foreseen. The thread waits in this trap.
     pub(crate) fn let_through(&self, foreseen: &Foreseen, trap: &Notification) -> bool {
         let mut foreseen = foreseen.lock();
-        let is_next = foreseen.front() == Some(&(trap.nr, trap.args));
+        let is_next = foreseen.front() == Some(&(trap.nr, trap.args, trap.ip));
         // Who takes part in a stop instead makes the call again after that.
         if is_next && self.listener.reply(trap.id, Reply::Continue).is_ok() {
             foreseen.pop_front();
@@ -243,12 +261,22 @@ impl Supervisor {
     }
 
     /// Answers a guest's trap. A caller that was killed meanwhile needs no answer.
+    /// A call that something has to be waited for, beyond its guest's share, is tried again instead.
     pub(crate) fn answer(&self, trap: Notification, reply: Reply) {
+        if !matches!(reply, Reply::Value(_)) && self.is_put_aside(&trap) {
+            return;
+        }
         if let Err(e) = self.listener.reply(trap.id, reply)
             && e.raw_os_error() != Some(libc::ENOENT)
         {
             log::error!("cannot answer thread {}: {e}", trap.tid);
         }
+    }
+
+    /// Puts a call aside whose guest has used up its share of waits, if this thread could not wait for that guest.
+    pub(crate) fn is_put_aside(&self, trap: &Notification) -> bool {
+        let who = share::take_aside(trap.id);
+        who.inspect(|who| self.crew.put_aside(*who, *trap)).is_some()
     }
 
     pub(crate) fn refuse(&self, trap: Notification, errno: Errno) {
@@ -257,10 +285,16 @@ impl Supervisor {
 
     /// The record of the process that a caller belongs to, made when it is first seen.
     pub(crate) fn enter(&self, caller: Caller<'_>) -> Result<Arc<Guest>, Errno> {
-        let gone = |_| Errno(libc::ESRCH);
-        let process: Process = caller.process().map_err(gone)?;
+        let failed = |e: io::Error| Errno(e.raw_os_error().unwrap_or(libc::ESRCH));
+        let process: Process = caller.process().map_err(failed)?;
+        if let Some(known) = self.registry.lock().by_process(process.tgid()) {
+            return Ok(known);
+        }
+        let process = shortage::spared(process).map_err(failed)?;
         let owner = unguessable().map(Owner).map_err(|_| Errno::EIO)?;
-        Ok(self.registry.lock().enter(process, owner))
+        let guest = self.registry.lock().enter(process, owner);
+        self.entered.notify_all();
+        Ok(guest)
     }
 
     /// The guest that a caller belongs to, if it is known.
@@ -273,13 +307,37 @@ impl Supervisor {
     pub(crate) fn forget(&self, guest: &Arc<Guest>) {
         self.registry.lock().forget(guest);
         self.books.lock().release_all(guest.key);
-        self.post(guest, Event::Over);
+        self.leave(guest, Event::Over);
     }
 
     /// Has something done for a guest: now, or by whoever is serving it.
     pub(crate) fn post(&self, guest: &Arc<Guest>, event: Event) {
         guest.inbox.lock().push_back(event);
         self.drain(guest);
+    }
+
+    /// Has something done for a guest, by a thread that serves nobody and must not wait for a guest. The thread does what
+    /// waits for nobody, and leaves the rest to those who serve.
+    pub(crate) fn leave(&self, guest: &Arc<Guest>, event: Event) {
+        guest.inbox.lock().push_back(event);
+        if let Some(mut state) = guest.state.try_lock() {
+            let next = || {
+                let mut inbox = guest.inbox.lock();
+                if inbox.front()?.waits_for_nobody() { inbox.pop_front() } else { None }
+            };
+            while let Some(event) = next() {
+                self.act(guest, &mut state, event);
+            }
+        }
+        self.hand_over_rest(guest);
+    }
+
+    /// Leaves what is in an inbox to those who serve.
+    pub(crate) fn hand_over_rest(&self, guest: &Arc<Guest>) {
+        if !guest.inbox.lock().is_empty() {
+            self.left.lock().push_back(Arc::clone(guest));
+            self.crew.hand_over(None);
+        }
     }
 
     /// Does something with a guest's state, if nobody is serving the guest now.
@@ -319,7 +377,11 @@ impl Supervisor {
         crew::serving(&guest.process);
         match event {
             Event::Task(task) => self.take_up(guest, state, task),
-            Event::Stub(place, trap) => self.stub_trapped(guest, state, place, trap),
+            Event::Stub(place, trap) => match &mut state.planting {
+                Some(planting) if planting.place == place => planting.early = Some(trap),
+                _ => self.stub_trapped(guest, state, place, trap),
+            },
+            Event::Planted(planted) => self.planted_now(guest, state, *planted),
             Event::Plant(trap) => self.plant_first(guest, state, trap),
             Event::Close(trap, fds) => {
                 for fd in fds {
@@ -328,10 +390,15 @@ impl Supervisor {
                 self.answer(trap, Reply::Continue);
             }
             Event::Retire(trap) => {
+                if let Some(planting) = &mut state.planting {
+                    planting.retire = true;
+                }
                 self.retire(state);
                 self.answer(trap, Reply::Continue);
             }
-            Event::Interrupt(trap) => self.let_be_interrupted(&trap),
+            Event::Interrupt(trap) => self.tracer.give(guest, move |supervisor| {
+                Box::pin(async move { supervisor.let_be_interrupted(&trap).await })
+            }),
             Event::Look => self.look_at(guest, state),
             Event::Over => self.over(state),
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use verbgate_sys::GuestFd;
@@ -29,6 +29,7 @@ use verbgate_sys::process::Thread;
 use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::NotifId;
 use verbgate_sys::seccomp::Notification;
+use verbgate_sys::stub;
 use verbgate_sys::stub::Stub;
 
 use crate::books::GuestKey;
@@ -45,6 +46,10 @@ pub(crate) enum StubState {
     Starting,
     /// Waiting in its trap.
     Idle(NotifId),
+    /// Waiting outside of its trap, with no device's file, where a stop, a freezer and a debugger reach it.
+    Parked,
+    /// Woken, and on its way to its trap.
+    Waking,
     /// At work.
     Busy(Box<Job>),
     /// Told to end, or ended: its frame can serve another.
@@ -64,12 +69,37 @@ pub(crate) struct Worker {
     pub(crate) unbind: bool,
     /// End it as soon as it is idle: the program has changed its credentials since.
     pub(crate) retire: bool,
+    /// The tracer carries it through a stop of its process, or is about to.
+    pub(crate) carried: Arc<AtomicBool>,
+    /// The moment when it came to its trap.
+    pub(crate) since: Instant,
+    /// A filter of the guest's keeps it from parking.
+    pub(crate) stays: bool,
+    /// The caller of its job was let go, and begins its call again.
+    pub(crate) let_go: bool,
+    /// The trap that shows the result of its job, for that caller.
+    pub(crate) shown: Option<Notification>,
+    /// The stub has shown that, and parked.
+    pub(crate) away: bool,
 }
 
 impl Worker {
     /// A stub that has just been planted.
     pub(crate) fn new(stub: Stub) -> Self {
-        Self { stub, state: StubState::Starting, bound: None, unbind: false, retire: false }
+        let carried = Arc::default();
+        Self {
+            stub,
+            state: StubState::Starting,
+            bound: None,
+            unbind: false,
+            retire: false,
+            carried,
+            since: Instant::now(),
+            stays: false,
+            let_go: false,
+            shown: None,
+            away: false,
+        }
     }
 
     /// Its stub has been replaced.
@@ -78,6 +108,24 @@ impl Worker {
         self.bound = None;
         self.unbind = false;
         self.retire = false;
+        self.carried = Arc::default();
+        self.stays = false;
+        self.let_go = false;
+        self.shown = None;
+        self.away = false;
+    }
+
+    /// Has it come to its trap, if it is parked.
+    pub(crate) fn wake(&mut self) {
+        if matches!(self.state, StubState::Parked) {
+            stub::wake(self.stub.frame.ro());
+            self.state = StubState::Waking;
+        }
+    }
+
+    /// The result that it keeps for a caller that was let go.
+    pub(crate) fn kept(&self) -> Option<&Notification> {
+        self.shown.as_ref().filter(|_| matches!(self.state, StubState::Busy(_)))
     }
 
     /// The trap that it waits in, if it does.
@@ -117,10 +165,43 @@ pub(crate) struct GuestState {
     pub(crate) workers: Vec<Worker>,
     /// What waits for a stub, oldest first.
     pub(crate) waiting: VecDeque<Task>,
+    /// The planting of another that is under way.
+    pub(crate) planting: Option<Planting>,
     /// Stubs that have ended before their first trap, since one came to it.
     pub(crate) stillborn: u32,
     /// Forgotten: the process has ended, or executed another program.
     pub(crate) over: bool,
+}
+
+impl GuestState {
+    /// Whether a stub is on its way to its trap, to wait for work there; if one is parked, it comes.
+    pub(crate) fn is_coming(&mut self) -> bool {
+        let comes =
+            |worker: &Worker| matches!(worker.state, StubState::Starting | StubState::Waking);
+        if self.planting.is_some() || self.workers.iter().any(comes) {
+            return true;
+        }
+        let is_parked = |worker: &&mut Worker| matches!(worker.state, StubState::Parked);
+        let parked = self.workers.iter_mut().find(is_parked);
+        parked.map(Worker::wake).is_some()
+    }
+
+    /// Whether a stub is there that has not ended.
+    pub(crate) fn has_stub(&self) -> bool {
+        self.workers.iter().any(|worker| !matches!(worker.state, StubState::Ended))
+    }
+}
+
+/// The planting of a stub.
+#[derive(Debug)]
+pub(crate) struct Planting {
+    pub(crate) place: usize,
+    /// Calls that asked for one, too, and are served when it is there.
+    pub(crate) again: Vec<Notification>,
+    /// The first trap of the stub, which can come before the tracer has told of the stub.
+    pub(crate) early: Option<Notification>,
+    /// The program has changed its credentials since.
+    pub(crate) retire: bool,
 }
 
 /// Threads that are remembered at most: those that have ended are not told of.
@@ -132,17 +213,17 @@ const MOST_FELLOWS: usize = 512;
 /// When so many fellows are known, those that have ended are looked for the first time.
 const FEW_FELLOWS: usize = 32;
 
-/// Numbers and arguments of calls that a thread is about to make, in order.
-pub(crate) type Foreseen = Arc<Mutex<VecDeque<(u32, [u64; 6])>>>;
+/// Calls that a thread is about to make, in order: numbers, arguments, and places.
+pub(crate) type Foreseen = Arc<Mutex<VecDeque<(u32, [u64; 6], u64)>>>;
 
 /// Where the traps of a thread go.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
     /// It is a stub of this guest's, in this place.
     Stub(Arc<Guest>, usize, Arc<Thread>),
-    /// It is being made to make calls, by whoever receives here. The number tells who that is. Calls
-    /// that are foreseen are let through by whoever receives their traps.
-    Made(u64, Sender<Notification>, Foreseen),
+    /// A making of the tracer's has the thread make calls; for this guest, where it plants. Whoever receives the traps of
+    /// foreseen calls lets these through.
+    Made(u64, Foreseen, Option<GuestKey>),
 }
 
 /// A thread that has made a request.
@@ -260,6 +341,16 @@ impl Registry {
         self.routes.values().filter_map(stub).collect()
     }
 
+    /// The stubs of other guests, and the threads by way of which others are planted.
+    pub(crate) fn stubs_beside(&self, guest: GuestKey) -> Vec<Tid> {
+        let is_others = |route: &Route| match route {
+            Route::Stub(of, ..) => of.key != guest,
+            Route::Made(_, _, of) => of.is_some_and(|of| of != guest),
+        };
+        let found = self.routes.iter().filter(|(_, route)| is_others(route));
+        found.map(|(tid, _)| *tid).collect()
+    }
+
     /// The record of a process, made when it is first seen. `owner` is nobody else's.
     pub(crate) fn enter(&mut self, process: Process, owner: Owner) -> Arc<Guest> {
         let tgid = process.tgid();
@@ -363,6 +454,11 @@ impl Registry {
         }
     }
 
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_process.is_empty() && self.by_owner.is_empty()
+    }
+
     /// All of them: those whose memory names itself, and those that have yet to make a request.
     pub(crate) fn all(&self) -> Vec<Arc<Guest>> {
         let mut all: Vec<_> = self.by_process.values().chain(self.by_owner.values()).collect();
@@ -380,8 +476,7 @@ mod tests {
     fn who_is_done_with_a_thread_leaves_it_to_who_has_it_by_now() {
         let mut registry = Registry::default();
         let (first, second) = (registry.next_maker(), registry.next_maker());
-        let (give, _take) = std::sync::mpsc::channel();
-        registry.routes.insert(Tid(7), Route::Made(second, give, Foreseen::default()));
+        registry.routes.insert(Tid(7), Route::Made(second, Foreseen::default(), None));
         registry.let_go(Tid(7), first);
         assert!(registry.routes.contains_key(&Tid(7)));
         registry.let_go(Tid(7), second);

@@ -1,20 +1,27 @@
 //! The supervisor of one sandbox: the state that all its threads share.
 
 use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
+use parking_lot::Condvar;
 use parking_lot::Mutex;
+use rustix::event::EventfdFlags;
+use rustix::event::eventfd;
+use verbgate_abi::Errno;
 use verbgate_sys::Tid;
 use verbgate_sys::arch::Native;
 use verbgate_sys::frame::Ready;
+use verbgate_sys::frame::SealedCode;
 use verbgate_sys::node;
-use verbgate_sys::plant::Ends;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::bpf::SockFilter;
 use verbgate_sys::seccomp::rules;
@@ -33,6 +40,7 @@ use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::gids::GidView;
 use crate::ledger::Ledger;
+use crate::memory::Memory;
 use crate::narrowed::Chain;
 use crate::netlink::socket::Sockets;
 use crate::observe::Counts;
@@ -41,7 +49,9 @@ use crate::observe::Observer;
 use crate::policy::Policy;
 use crate::quiet::Quiet;
 use crate::quota::Amounts;
+use crate::session::Guest;
 use crate::session::Registry;
+use crate::tracer::Tracer;
 
 /// What a sandbox is made of.
 pub struct Config {
@@ -72,6 +82,8 @@ pub struct Config {
     pub ledger: Arc<Ledger>,
     /// Who is told of each request.
     pub observer: Option<Box<dyn Observer>>,
+    /// The memory of this process's own control group, as soon as the process is in one that is bounded.
+    pub memory: Arc<OnceLock<Memory>>,
 }
 
 impl std::fmt::Debug for Config {
@@ -115,6 +127,8 @@ pub struct Supervisor {
     pub(crate) judge: Option<Vec<SockFilter>>,
     pub(crate) devices: Devices,
     pub(crate) policy: Arc<Policy>,
+    /// The code of all stubs.
+    pub(crate) code: SealedCode,
     /// A frame for the next stub.
     pub(crate) ready: Ready,
     /// Policies by which the guests were narrowed since; the last one counts.
@@ -133,14 +147,20 @@ pub struct Supervisor {
     pub(crate) siblings: Option<Siblings>,
     /// Nobody is left to serve.
     over: AtomicBool,
+    /// Becomes readable then.
+    pub(crate) ended: OwnedFd,
+    /// A guest has come, or nobody is left to serve: with the registry.
+    pub(crate) entered: Condvar,
     /// What calls are about, by number.
     pub(crate) concerns: HashMap<u32, About>,
     /// The threads that serve.
     pub(crate) crew: Crew,
     /// Whose turn it is to receive, where several supervisors share a process.
     pub(crate) turn: Mutex<()>,
-    /// Threads by way of which planting failed.
-    pub(crate) ends: Ends,
+    /// The thread that traces.
+    pub(crate) tracer: Tracer,
+    /// Guests in whose inboxes the tracer has left something, for those who serve.
+    pub(crate) left: Mutex<VecDeque<Arc<Guest>>>,
     /// Commands to the connection manager.
     pub(crate) cm: Queue,
     /// What stands in a stub's table when no ucontext does.
@@ -151,6 +171,7 @@ pub struct Supervisor {
     pub(crate) register: Option<Arc<Register>>,
     /// What the tenant holds.
     pub(crate) ledger: Arc<Ledger>,
+    memory: Arc<OnceLock<Memory>>,
     /// Sockets by which guests find devices.
     pub(crate) netlinks: Mutex<Sockets>,
     pub(crate) told: Mutex<Told>,
@@ -225,6 +246,7 @@ impl Supervisor {
             register,
             ledger,
             observer,
+            memory,
         } = config;
         if let Err(e) = listener.wake_synchronously() {
             log::debug!(
@@ -263,16 +285,21 @@ impl Supervisor {
             siblings: siblings.inspect(Siblings::join),
             register,
             over: AtomicBool::new(false),
+            ended: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            entered: Condvar::new(),
             concerns: concerns(),
             crew: Crew::default(),
             turn: Mutex::default(),
+            code: SealedCode::new(window)?,
             ready: Ready::default(),
-            ends: Ends::default(),
+            tracer: Tracer::default(),
+            left: Mutex::default(),
             cm: Queue::new()?,
             nothing: File::open("/dev/null")?,
             registry: Mutex::default(),
             books: Mutex::new(Books::with(Arc::clone(&ledger))),
             ledger,
+            memory,
             netlinks: Mutex::default(),
             told: Mutex::new(told),
             is_observed,
@@ -321,10 +348,31 @@ impl Supervisor {
             return;
         }
         self.cm.wake();
+        self.tracer.end();
+        // The counter cannot overflow.
+        let _ = rustix::io::write(&self.ended, &1_u64.to_ne_bytes());
+        let _registry = self.registry.lock();
+        self.entered.notify_all();
         self.crew.dismiss();
         if let Some(siblings) = &self.siblings {
             siblings.leave();
         }
+    }
+
+    /// Whether a guest may have the supervisor keep more.
+    ///
+    /// # Errors
+    /// `ENOMEM`, before the kernel has the supervisor wait for memory, or ends it.
+    pub(crate) fn spared(&self) -> Result<(), Errno> {
+        if !self.memory.get().is_some_and(Memory::is_short) {
+            return Ok(());
+        }
+        self.warn("memory is short", || {
+            "the supervisor's control group is nearly full, so no more is opened or made: let the program keep less, or \
+             raise memory.high of the group"
+                .to_owned()
+        });
+        Err(Errno(libc::ENOMEM))
     }
 
     pub(crate) fn count_notification(&self) {

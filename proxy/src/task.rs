@@ -1,10 +1,13 @@
 //! Tasks: what the supervisor has to do for guests, and what stubs are doing.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use verbgate_sys::GuestFd;
+use verbgate_sys::frame::Frame;
 use verbgate_sys::node::MountId;
+use verbgate_sys::process::Thread;
 use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
@@ -87,6 +90,15 @@ impl Task {
     }
 }
 
+/// A stub that has been planted, or was to be.
+#[derive(Debug)]
+pub(crate) struct Planted {
+    pub(crate) place: usize,
+    pub(crate) thread: Option<Arc<Thread>>,
+    /// The frame of a place that was not used before.
+    pub(crate) frame: Option<Frame>,
+}
+
 /// What there is to do for a guest.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -96,6 +108,8 @@ pub(crate) enum Event {
     Stub(usize, Notification),
     /// A stub is to be planted by way of this call, which is then made again.
     Plant(Notification),
+    /// A planting is over.
+    Planted(Box<Planted>),
     /// Descriptors are about to be closed or replaced.
     Close(Notification, Vec<GuestFd>),
     /// Credentials are about to change.
@@ -106,6 +120,23 @@ pub(crate) enum Event {
     Look,
     /// Its process has ended, or executed another program.
     Over,
+}
+
+impl Event {
+    /// Whether it is done without a look at the guest's memory, or at its descriptors.
+    pub(crate) fn waits_for_nobody(&self) -> bool {
+        match self {
+            Self::Planted(_) | Self::Interrupt(_) | Self::Over | Self::Task(Task::Deliver(_)) => {
+                true
+            }
+            Self::Task(Task::Call(_))
+            | Self::Stub(..)
+            | Self::Plant(_)
+            | Self::Close(..)
+            | Self::Retire(_)
+            | Self::Look => false,
+        }
+    }
 }
 
 /// The call that a request was made by.
@@ -155,6 +186,21 @@ impl Job {
             Self::Request { about: About { trap, .. }, .. }
             | Self::Write { trap, .. }
             | Self::Map(trap) => trap,
+        }
+    }
+
+    /// Turns the job over to the trap of its caller's second call.
+    pub(crate) fn is_for(&mut self, again: Notification) {
+        match self {
+            Self::Request { about, .. } => about.trap = again,
+            Self::Write { trap, then, .. } => {
+                *trap = again;
+                match then {
+                    Then::Execute(about, _) => about.trap = again,
+                    Then::Answer(..) | Then::Command(_) => {}
+                }
+            }
+            Self::Map(trap) => *trap = again,
         }
     }
 }

@@ -8,22 +8,22 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::time::Duration;
 use std::time::Instant;
 
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
-use rustix::event::Timespec;
 use rustix::event::poll;
 use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
 use verbgate_sys::hand::Answer;
 use verbgate_sys::node::Pin;
+use verbgate_sys::plant::Planter;
 use verbgate_sys::process;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
-use verbgate_sys::token::Token;
+use verbgate_sys::shortage;
 use verbgate_sys::token::Tokens;
 use verbgate_sys::window::FdWindow;
 
@@ -32,6 +32,7 @@ use crate::books::UcontextId;
 use crate::device::Kind;
 use crate::execute;
 use crate::fetch::Form;
+use crate::fetch::errno;
 use crate::open;
 use crate::open::Wanted;
 use crate::quota::Amounts;
@@ -41,9 +42,6 @@ use crate::supervisor::Supervisor;
 
 /// The first number that is not one of the standard streams.
 const LOWEST: u32 = 3;
-
-/// How often it is looked whether anybody is left to serve.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// How many files are kept for guests at most: half of the descriptors that this process may have.
 fn most_kept() -> usize {
@@ -65,19 +63,15 @@ impl From<Errno> for Unopened {
     }
 }
 
-fn errno(e: io::Error) -> Errno {
-    Errno(e.raw_os_error().unwrap_or(libc::EIO))
-}
-
 impl Supervisor {
-    /// Opens a device, and gives the guest what stands for it.
+    /// Opens a device, and has the tracer give the guest what stands for it, and tell of that.
     pub(crate) fn open_by_token(
         &self,
         trap: &Notification,
-        (guest, device): (&Guest, usize),
+        (guest, device): (&Arc<Guest>, usize),
         wanted: Wanted,
         tokens: &Tokens,
-    ) -> Result<GuestFd, Unopened> {
+    ) -> Result<(), Unopened> {
         // What the kernel has let go of by now is closed, as if the guest had held it itself.
         self.release();
         let granted = self.devices.get(device).ok_or(Errno(libc::ENODEV))?;
@@ -85,14 +79,14 @@ impl Supervisor {
             return Err(Errno(libc::EMFILE).into());
         }
         let caller = self.caller(trap);
-        let path = open::path(&caller, wanted.path).ok_or(Errno::EFAULT)?;
+        let path = open::path(&caller, wanted.path)?;
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&path).to_vec();
         let place = wanted.path + (path.len() - name.len()) as u64;
         let name = CString::new(name).map_err(|_| Errno::EFAULT)?;
         let charged = self.charge_open(trap, granted.kind)?;
         let opened = granted.open(wanted.flags).and_then(|(file, _)| {
             let token = tokens.make(&name, &file)?;
-            Ok((file, token))
+            Ok((shortage::spared(file)?, token))
         });
         let (file, token) = opened.map_err(|e| self.uncharge(&charged, e))?;
         let mut books = self.books.lock();
@@ -102,11 +96,25 @@ impl Supervisor {
         }
         books.keep(id, Arc::new(file), token.end);
         drop(books);
-        let how = (place, wanted.flags, granted.kind.works_unwatched());
-        // If it fails, the guest may hold the token all the same: its end says when it does not.
-        let given = self.give_token(trap, guest, &token, how)?;
-        self.books.lock().hold(guest.key, given, id);
-        Ok(given)
+        let at = self.number_for(trap, guest, granted.kind.works_unwatched())?;
+        let cloexec = wanted.flags & libc::O_CLOEXEC != 0;
+        let (guest, trap, of) = (Arc::clone(guest), *trap, Arc::clone(guest));
+        self.tracer.give(&of, move |supervisor| {
+            Box::pin(async move {
+                let watched = supervisor.fds;
+                let answer = Answer { token: &token, name: place, at, cloexec, watched };
+                let work = async |hand: &mut Planter<'_>| {
+                    hand.give_token(&guest.process, &trap, &answer).await
+                };
+                // If it fails, the guest may hold the token all the same: its end says when it does not.
+                let given = supervisor.by_hand(&guest, &trap, work).await;
+                if let Ok(given) = &given {
+                    supervisor.books.lock().hold(guest.key, *given, id);
+                }
+                supervisor.opened(&trap, device, given);
+            })
+        });
+        Ok(())
     }
 
     /// Opens the connection manager, whose file a guest gets itself, through a file system of its own:
@@ -146,13 +154,13 @@ impl Supervisor {
         errno(e)
     }
 
-    fn give_token(
+    /// The number that a token gets, in a table as it is.
+    fn number_for(
         &self,
         trap: &Notification,
         guest: &Guest,
-        token: &Token,
-        (name, flags, unwatched): (u64, i32, bool),
-    ) -> Result<GuestFd, Unopened> {
+        unwatched: bool,
+    ) -> Result<u32, Unopened> {
         let caller = self.caller(trap);
         let limit = caller.descriptor_limit().map_err(errno)?;
         let first = self.fds.first;
@@ -168,37 +176,39 @@ impl Supervisor {
         if at.is_none() && unwatched {
             at = free(below, LOWEST)?;
         }
-        let Some(at) = at else {
-            drop(next);
-            self.warn_no_number(guest);
-            return Err(Errno::EMFILE.into());
-        };
         // Nobody is to wait for this guest: the next one looks from the next number on.
         drop(next);
-        let cloexec = flags & libc::O_CLOEXEC != 0;
-        let answer = Answer { token, name, at, cloexec, watched: self.fds };
-        self.by_hand(guest, trap, |hand| hand.give_token(&guest.process, trap, &answer))
+        at.ok_or_else(|| {
+            self.warn_no_number(guest);
+            Errno::EMFILE.into()
+        })
     }
 
     /// Has a guest make the duplicate itself, where the number that it asks for is none that is
     /// watched; otherwise it does so anyhow.
     pub(crate) fn duplicate_token(
         &self,
-        guest: &Guest,
+        guest: &Arc<Guest>,
         trap: &Notification,
         (fd, least, cloexec): (GuestFd, u32, bool),
         id: UcontextId,
-    ) -> Result<bool, Errno> {
+    ) -> bool {
         if least >= self.fds.first {
-            return Ok(false);
+            return false;
         }
-        let duplicate = (fd, self.fds.first, cloexec);
-        let made =
-            self.by_hand(guest, trap, |hand| hand.duplicate(&guest.process, trap, duplicate));
-        if let Ok(given) = made {
-            self.books.lock().hold(guest.key, given, id);
-        }
-        Ok(true)
+        let (guest, trap, of) = (Arc::clone(guest), *trap, Arc::clone(guest));
+        self.tracer.give(&of, move |supervisor| {
+            Box::pin(async move {
+                let duplicate = (fd, supervisor.fds.first, cloexec);
+                let work = async |hand: &mut Planter<'_>| {
+                    hand.duplicate(&guest.process, &trap, duplicate).await
+                };
+                if let Ok(given) = supervisor.by_hand(&guest, &trap, work).await {
+                    supervisor.books.lock().hold(guest.key, given, id);
+                }
+            })
+        });
+        true
     }
 
     /// Mapping memory: of a device, a stub does it.
@@ -233,10 +243,9 @@ impl Supervisor {
     /// Closes files as soon as their tokens have come to their ends, until nobody is left to serve.
     pub fn attend_tokens(&self) {
         let Some(tokens) = &self.tokens else { return };
-        let interval = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
         while !self.is_over() {
-            let mut fds = [PollFd::from_borrowed_fd(tokens.as_fd(), PollFlags::IN)];
-            let _ = poll(&mut fds, Some(&interval));
+            let fds = [tokens.as_fd(), self.ended.as_fd()];
+            let _ = poll(&mut fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)), None);
             self.release();
         }
     }

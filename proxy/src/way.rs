@@ -178,7 +178,7 @@ pub(crate) fn current(
 ) -> Result<Pieces, Errno> {
     let read = |range: Range| {
         let mut bytes = vec![0; range.len];
-        mem::gather(memory, &[range], &mut bytes).map_err(|_| Errno::EFAULT)?;
+        mem::gather(memory, &[range], &mut bytes).map_err(fetch::fault)?;
         Ok((range.addr, bytes))
     };
     places.map(read).collect()

@@ -19,6 +19,7 @@ use verbgate_sys::process::Thread;
 use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
+use verbgate_sys::shortage;
 
 use crate::books::Known;
 use crate::books::UcontextId;
@@ -198,7 +199,8 @@ impl Supervisor {
         fd: GuestFd,
         id: UcontextId,
     ) -> Result<OwnedFd, Errno> {
-        let taken = caller.take(fd).map_err(|_| Errno::EBADF)?;
+        let failed = |e: std::io::Error| Errno(shortage::errno_or(&e, libc::EBADF));
+        let taken = caller.take(fd).map_err(failed)?;
         let file = taken.get().ok_or(Errno::EBADF)?;
         let books = self.books.lock();
         let ucontext = books.get(id).ok_or(Errno::EBADF)?;

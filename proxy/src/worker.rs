@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use verbgate_abi::Errno;
+use verbgate_sys::process;
 
 use crate::session::Guest;
 use crate::session::GuestState;
-use crate::session::StubState;
+use crate::session::Worker;
 use crate::supervisor::Supervisor;
 use crate::task::Call;
 
@@ -25,24 +26,25 @@ impl Supervisor {
     pub(crate) fn find_worker(
         &self,
         guest: &Arc<Guest>,
-        state: &GuestState,
+        state: &mut GuestState,
         call: &Call,
     ) -> Result<Found, Errno> {
-        let workers = || state.workers.iter().enumerate();
-        let free = workers().find(|(_, w)| w.bound.is_none() && w.idle().is_some());
-        let starting = workers().any(|(_, w)| matches!(w.state, StubState::Starting));
-        if let Some((place, _)) = free {
+        let is_free = |w: &Worker| w.bound.is_none() && w.idle().is_some();
+        if let Some(place) = state.workers.iter().position(is_free) {
             return Ok(Found::Worker(place));
         }
-        if starting {
+        if state.is_coming() {
             return Ok(Found::Later);
         }
+        // A thread that somebody traces can plant none, and waits for a stub that is there.
+        let traced = || state.has_stub() && process::tracer(call.trap.tid).is_ok_and(|by| by != 0);
         if crate::planting::has_room(state)
             && self.caller(&call.trap).is_of(&guest.process).unwrap_or(false)
+            && !traced()
         {
             return Ok(Found::Plant);
         }
-        if let Some((place, _)) = workers().find(|(_, w)| w.idle().is_some()) {
+        if let Some(place) = state.workers.iter().position(|w| w.idle().is_some()) {
             return Ok(Found::Worker(place));
         }
         // Another may come, but for stubs that have ended with nobody to plant by way of.
@@ -50,7 +52,7 @@ impl Supervisor {
     }
 }
 
-/// Whether a stub is there that will come back from what it does.
+/// Whether a stub is there that will come back from what it does, or is being planted.
 pub(crate) fn may_come(state: &GuestState) -> bool {
-    state.workers.iter().any(|worker| !matches!(worker.state, StubState::Ended))
+    state.planting.is_some() || state.has_stub()
 }

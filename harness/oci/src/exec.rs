@@ -76,7 +76,8 @@ pub(super) fn prepare(line: &mut Line, globals: &Globals) -> Result<(), Error> {
             config.get("process").cloned().unwrap_or_default()
         }
     };
-    under::come_under(&way, &process).map_err(|e| anyhow!("container {}: {e:#}", spec.id))
+    under::come_under(&way, &process, spec.compat)
+        .map_err(|e| anyhow!("container {}: {e:#}", spec.id))
 }
 
 /// Tells the supervisor that the container's command will be executed next.

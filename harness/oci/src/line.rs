@@ -259,7 +259,8 @@ mod tests {
         let mut line = line(
             "exec --cap CAP_SYS_ADMIN -t -c CAP_KILL --cap=CAP_BPF -e CAP_BPF c1 sh -c CAP_BPF",
         );
-        line.remove_capabilities(|name| ["CAP_SYS_ADMIN", "CAP_BPF"].contains(&name));
+        let cut = ["CAP_SYS_ADMIN", "CAP_BPF"];
+        assert_eq!(line.remove_capabilities(|name| cut.contains(&name)), cut);
         let words: Vec<_> = line.words.iter().map(|word| word.to_str().unwrap()).collect();
         assert_eq!(words.join(" "), "exec -t -c CAP_KILL -e CAP_BPF c1 sh -c CAP_BPF");
         assert_eq!(line.id(), Some(OsStr::new("c1")));

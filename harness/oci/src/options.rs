@@ -65,6 +65,8 @@ pub struct Options {
     pub allowed: Allowed,
     /// Whether containers see a `/sys` of their own devices.
     pub virtual_sysfs: bool,
+    /// Whether 32-bit programs run in containers, without RDMA.
+    pub compat: bool,
     /// Whether containers end when their supervisor dies; else they go on without RDMA.
     pub ends_alone: bool,
     /// Directory for the journals of NICs that are in containers.

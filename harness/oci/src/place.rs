@@ -73,6 +73,9 @@ pub(crate) struct Spec {
     /// Capabilities about the network that its processes keep.
     #[serde(default)]
     pub keep: Vec<String>,
+    /// Whether 32-bit programs run in it, without RDMA.
+    #[serde(default)]
+    pub(crate) compat: bool,
     /// Bytes that a process of the container's may lock, if the tenant's policy says so.
     #[serde(default)]
     pub memlock: Option<u64>,
@@ -163,15 +166,16 @@ impl Place {
         // Under another name until it is locked, or somebody would take it for a dead one's.
         let unfinished = Self(all.join(format!("{UNFINISHED}{}", std::process::id())));
         unfinished.remove()?;
-        let lock = unfinished.fill(spec)?;
-        match fs::rename(&unfinished.0, &self.0) {
-            Ok(()) => Ok(lock),
-            Err(e) => {
-                let _ = unfinished.remove();
-                let taken = e.kind() == io::ErrorKind::DirectoryNotEmpty;
-                Err(if taken { io::ErrorKind::AlreadyExists.into() } else { e })
-            }
-        }
+        let made = unfinished.fill(spec).and_then(|lock| {
+            fs::rename(&unfinished.0, &self.0)?;
+            Ok(lock)
+        });
+        made.map_err(|e| {
+            // A directory that cannot be removed is not the error to tell of.
+            let _ = unfinished.remove();
+            let taken = e.kind() == io::ErrorKind::DirectoryNotEmpty;
+            if taken { io::ErrorKind::AlreadyExists.into() } else { e }
+        })
     }
 
     fn fill(&self, spec: &Spec) -> io::Result<File> {
@@ -377,6 +381,7 @@ mod tests {
             tenant: None,
             policy: vec![],
             keep: Vec::new(),
+            compat: false,
             memlock: None,
             audit: None,
             expected: None,

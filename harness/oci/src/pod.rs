@@ -16,6 +16,7 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
+use verbgate_proxy::Memory;
 use verbgate_sys::Tgid;
 use verbgate_sys::foreign;
 use verbgate_sys::foreign::Owner;
@@ -113,8 +114,8 @@ impl Pod {
 #[derive(Debug)]
 pub(crate) struct Groups {
     before: Vec<File>,
-    /// Whether the kernel bounds the supervisor's memory.
-    pub(crate) bounded: bool,
+    /// The supervisor's memory, where the kernel bounds that.
+    pub(crate) memory: Option<Memory>,
 }
 
 impl Groups {
@@ -126,7 +127,7 @@ impl Groups {
     /// # Errors
     /// A group that cannot be made, or not be joined.
     pub(crate) fn join(pod: Option<&Pod>, process: Tgid, place: &Path) -> io::Result<Self> {
-        let mut joined = Self { before: Vec::new(), bounded: false };
+        let mut joined = Self { before: Vec::new(), memory: None };
         match joined.add(pod, process, place) {
             Ok(()) => Ok(joined),
             Err(e) => {
@@ -161,7 +162,9 @@ impl Groups {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
                 _ => {}
             }
-            self.bounded |= bound(&group, &mount, controllers)?;
+            if bound(&group, &mount, controllers)? {
+                self.memory = Memory::of(&group).ok();
+            }
             fs::write(group.join(PROCESSES), MYSELF)?;
             self.before.push(home);
         }

@@ -130,7 +130,14 @@ pub fn stats(globals: &Globals, listen: Option<&Path>, as_json: bool) -> Result<
     }
     let listener = agent::listener(path)?;
     loop {
-        let Ok((reader, _)) = listener.accept() else { continue };
+        let reader = match listener.accept() {
+            Ok((reader, _)) => reader,
+            Err(error) => {
+                log::warn!("cannot accept a reader of counters now: {error}");
+                std::thread::sleep(READER_PATIENCE);
+                continue;
+            }
+        };
         let text = inspect::all(globals).and_then(|all| metrics(&all));
         let answered = text.and_then(|text| Ok(answer(reader, &text)?));
         if let Err(error) = answered {

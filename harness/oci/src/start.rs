@@ -132,6 +132,7 @@ pub(super) fn prepare(
         tenant,
         policy,
         keep: options.allowed.keep.clone(),
+        compat: options.compat,
         memlock,
         devices: nodes.clone(),
         sysfs: options.virtual_sysfs && !wish.sees_host,
@@ -149,7 +150,7 @@ pub(super) fn prepare(
         .and_then(|()| {
             let way = Way::to(&place.control())
                 .context("the supervisor ended; see the supervisor's log")?;
-            under::come_under(&way, config.get("process").unwrap_or(&Value::Null))
+            under::come_under(&way, config.get("process").unwrap_or(&Value::Null), spec.compat)
         });
     if made.is_err() {
         // Nothing is left behind; that this cannot be removed is not the error to tell of.

@@ -90,11 +90,16 @@ pub fn run(place: &Path, runtime: i32, globals: &Globals) -> Result<u8, Error> {
 
 /// Moves this process into control groups of its own, before this process confines itself; says so where
 /// there can be none.
-pub(super) fn join_groups(spec: &Spec, first: Tgid, place: &Place) -> Option<Groups> {
-    let joined = Groups::join(spec.pod.as_ref(), first, place.path());
-    match &joined {
-        Ok(groups) if groups.bounded => {}
-        Ok(_) => log::warn!(
+pub(super) fn join_groups(
+    spec: &Spec,
+    rights: &Rights,
+    first: Tgid,
+    place: &Place,
+) -> Option<Groups> {
+    let mut joined = Groups::join(spec.pod.as_ref(), first, place.path());
+    match joined.as_mut().map(|groups| groups.memory.take()) {
+        Ok(Some(memory)) => rights.bound(memory),
+        Ok(None) => log::warn!(
             "container {}: no control group has the controller memory, so nothing bounds the memory \
              of the supervisor",
             spec.id
@@ -404,7 +409,7 @@ impl Life {
     /// and its helpers, and the kernel bound their memory.
     fn join_groups(&mut self, first: Tgid) {
         if self.groups.is_none() {
-            self.groups = join_groups(&self.spec, first, &self.place);
+            self.groups = join_groups(&self.spec, &self.rights, first, &self.place);
         }
     }
 

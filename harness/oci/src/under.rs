@@ -25,10 +25,10 @@ use super::letter::Watch;
 use super::letter::Word;
 
 /// Puts the calling process under a filter, and has the supervisor watch it. Given is the
-/// description of the process that the runtime will execute.
-pub(super) fn come_under(way: &Way, described: &Value) -> Result<(), Error> {
+/// description of the process that the runtime will execute, and whether 32-bit programs run.
+pub(super) fn come_under(way: &Way, described: &Value, compat: bool) -> Result<(), Error> {
     let limit = limit(described).unwrap_or_else(process::descriptor_limit);
-    let guard = Guard::new(limit)?;
+    let guard = Guard::new(limit, compat)?;
     let listener = guard.install().context(
         "cannot install the seccomp filter: a kernel of 5.19 or newer with CONFIG_SECCOMP_FILTER \
          is needed, and no other filter with a listener",

@@ -3,12 +3,14 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use anyhow::anyhow;
 use serde_json::Value;
 use verbgate_proxy::Config;
 use verbgate_proxy::Device;
 use verbgate_proxy::Ledger;
+use verbgate_proxy::Memory;
 use verbgate_proxy::Register;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
@@ -45,6 +47,7 @@ pub struct Rights {
     /// What the sandbox holds of its tenant's quotas.
     ledger: Arc<Ledger>,
     audit: Option<Audit>,
+    memory: Arc<OnceLock<Memory>>,
 }
 
 impl Rights {
@@ -56,7 +59,15 @@ impl Rights {
         let policy = Arc::new(policy);
         let devices = nodes.iter().map(device).collect::<Result<_, _>>()?;
         let ledger = Arc::default();
-        Ok(Self { devices, policy, narrowed: None, register: None, ledger, audit: None })
+        Ok(Self {
+            devices,
+            policy,
+            narrowed: None,
+            register: None,
+            ledger,
+            audit: None,
+            memory: Arc::default(),
+        })
     }
 
     /// The same for nodes, one of which may be the connection manager's.
@@ -136,6 +147,11 @@ impl Rights {
         }
     }
 
+    /// Tells the memory of this process's own control group, which is bounded.
+    pub fn bound(&self, memory: Memory) {
+        let _ = self.memory.set(memory);
+    }
+
     /// The policy of the start.
     pub(crate) fn policy(&self) -> &Policy {
         &self.policy
@@ -178,6 +194,7 @@ impl Rights {
                 Some(audit) => Some(audit.observer(observer)),
                 None => observer,
             },
+            memory: Arc::clone(&self.memory),
         })
         .map_err(Error::Supervisor)?;
         if let Some(narrowed) = &self.narrowed {

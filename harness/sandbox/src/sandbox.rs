@@ -89,8 +89,18 @@ impl Sandbox {
             rights.add_rdma_cm(&cm);
             devices.push(cm);
         }
-        let guard = Guard::new(process::descriptor_limit())?;
+        let guard = Guard::new(process::descriptor_limit(), false)?;
         Ok(Self { devices, rights, guard, follower: None })
+    }
+
+    /// Lets programs of the processor's 32-bit kind run, without RDMA: their system calls have numbers of their own
+    /// (`AUDIT_ARCH_I386`, `AUDIT_ARCH_ARM`), and fail with ENOSYS otherwise.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn allow_compat(&mut self) -> Result<(), Error> {
+        self.guard = Guard::new(process::descriptor_limit(), true)?;
+        Ok(())
     }
 
     /// Claims connections in the register of a directory of run-time state: of all sandboxes that

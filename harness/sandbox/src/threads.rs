@@ -53,7 +53,7 @@ fn tidy(supervisor: &Arc<Supervisor>) -> io::Result<()> {
             if supervisor.is_over() {
                 return;
             }
-            std::thread::sleep(SETTLED);
+            std::thread::sleep(5 * SETTLED);
         }
         // On a loaded machine the beginning takes longer.
         for wait in [1, 4, 16, 64] {
@@ -102,6 +102,10 @@ pub fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     thread("serve", Supervisor::serve)?;
     thread("rdma-cm", |supervisor| {
         supervisor.serve_cm();
+        Ok(())
+    })?;
+    thread("tracer", |supervisor| {
+        supervisor.attend_makings();
         Ok(())
     })?;
     thread("look-after", |supervisor| {
@@ -174,7 +178,7 @@ mod tests {
             eprintln!("SKIPPED: installing a filter without giving up privileges needs root");
             return;
         }
-        let guard = Guard::new(process::descriptor_limit()).unwrap();
+        let guard = Guard::new(process::descriptor_limit(), false).unwrap();
         let (window, fds) = (guard.window, guard.fds);
         let (give, listener) = mpsc::channel();
         let (go, gate) = mpsc::channel();
@@ -204,6 +208,7 @@ mod tests {
             register: None,
             ledger: Arc::default(),
             observer: Some(Box::new(Faulty)),
+            memory: Arc::default(),
         });
         let supervisor = Arc::new(supervisor.unwrap());
         serve(&supervisor).unwrap();

@@ -266,6 +266,9 @@ pub(crate) struct RunArgs {
     /// View of /sys: the granted devices and what surrounds them, or the host's
     #[arg(long, value_name = "WHICH", default_value = "virtual")]
     pub(crate) sysfs: SysfsOf,
+    /// Run 32-bit programs (i386, ARM) too, without RDMA; their system calls fail with ENOSYS otherwise
+    #[arg(long)]
+    pub(crate) compat: bool,
     /// Requests that the program may make: standard, hpc (also XRC, multicast, device memory) or
     /// full (every known request, also raw packets and DEVX); where the operator has a policy, a
     /// profile can only narrow the tenant's [default: standard, or the tenant's profile]

@@ -42,6 +42,9 @@ pub(crate) struct NriArgs {
     /// Watch write(2) too; for crun, since runc refuses such a profile
     #[arg(long)]
     pub(crate) write: bool,
+    /// Run 32-bit programs (i386, ARM) too, without RDMA; their system calls fail with ENOSYS otherwise
+    #[arg(long)]
+    pub(crate) compat: bool,
     #[command(flatten)]
     pub(crate) allowed: AllowedArgs,
     /// Directory of the host's sysfs, to find NICs of RDMA devices; for tests
@@ -60,6 +63,7 @@ impl From<&NriArgs> for NriOptions {
                 listener: args.listener.clone(),
                 wait_killable: args.wait_killable,
                 write: args.write,
+                compat: args.compat,
             },
             allowed: (&args.allowed).into(),
             sysfs_root: args.sysfs_root.clone(),

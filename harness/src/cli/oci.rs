@@ -152,6 +152,9 @@ pub(crate) struct OciArgs {
     /// `verbgate stats` show
     #[arg(long, value_name = "WHAT", default_value = "keep")]
     pub(crate) without_supervisor: WithoutSupervisor,
+    /// Run 32-bit programs (i386, ARM) too, without RDMA; their system calls fail with ENOSYS otherwise
+    #[arg(long)]
+    pub(crate) compat: bool,
     /// Directory for the journals of containers' NICs; the directory must survive a reboot
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
@@ -274,6 +277,9 @@ pub(crate) struct ProfileArgs {
     /// Watch write(2) too; for crun, since runc refuses such a profile
     #[arg(long)]
     pub(crate) write: bool,
+    /// Run 32-bit programs (i386, ARM) too, without RDMA; their system calls fail with ENOSYS otherwise
+    #[arg(long)]
+    pub(crate) compat: bool,
 }
 
 /// Limits of containers by profile; `--help` prints the limits, and harness/README.md has the
@@ -414,6 +420,7 @@ impl From<&OciArgs> for verbgate_oci::Options {
             runtime: args.runtime.clone(),
             allowed: args.served.allowed(&args.allowed),
             virtual_sysfs: args.sysfs == SysfsOf::Virtual,
+            compat: args.compat,
             ends_alone: args.without_supervisor == WithoutSupervisor::End,
             state_dir: args.state_dir.clone(),
             sysfs_root: args.sysfs_root.clone(),
@@ -431,7 +438,8 @@ impl From<&AgentArgs> for agent::AgentOptions {
 impl From<&ProfileArgs> for profile::ProfileOptions {
     fn from(args: &ProfileArgs) -> Self {
         let listener = args.listener.clone();
-        Self { listener, wait_killable: args.wait_killable, write: args.write }
+        let compat = args.compat;
+        Self { listener, wait_killable: args.wait_killable, write: args.write, compat }
     }
 }
 

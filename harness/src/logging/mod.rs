@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use anyhow::anyhow;
 use env_logger::Target;
+use log::LevelFilter;
 use log::kv::Key;
 use log::kv::Value;
 use log::kv::VisitSource;
@@ -24,6 +25,12 @@ use crate::failure::Failure;
 
 /// Fields for programs: a line for people says the same in its text.
 const SAID: [&str; 2] = ["kind", "unsaid"];
+
+/// The FUSE library.
+const FUSER: &str = "fuser";
+
+/// The module of the FUSE library that answers the kernel.
+const REPLY: &str = "fuser::reply";
 
 /// The options by which a process that this one starts logs as this one.
 static OPTIONS: OnceLock<Vec<OsString>> = OnceLock::new();
@@ -56,15 +63,8 @@ pub(crate) fn start(
             }
         }
     }
-    let level = |module: &str| match module {
-        // It writes a line for whatever a guest asks of a file system that it knows no answer to, and an error for each
-        // answer to a program that was killed meanwhile.
-        "fuser" if global.log_level < log::LevelFilter::Debug => log::LevelFilter::Off,
-        "fuser" => log::LevelFilter::Error,
-        _ => global.log_level,
-    };
     if let (Some(place), None) = (alone, &file)
-        && let Some(system) = System::reach(place, level("fuser"))
+        && let Some(system) = System::reach(place, global.log_level)
     {
         log::set_boxed_logger(Box::new(system))?;
         log::set_max_level(global.log_level);
@@ -72,7 +72,9 @@ pub(crate) fn start(
     }
     let mut builder = env_logger::Builder::new();
     builder.filter_level(global.log_level);
-    builder.filter_module("fuser", level("fuser"));
+    for module in [FUSER, REPLY] {
+        builder.filter_module(module, level_of(module, global.log_level));
+    }
     match global.log_format {
         LogFormat::Text => {
             builder.format(|out, record| writeln!(out, "verbgate: {}", line(record)))
@@ -93,6 +95,19 @@ pub(crate) fn start(
     }
     builder.try_init()?;
     Ok(missing)
+}
+
+/// The level up to which a module logs, where the options ask for `level`.
+fn level_of(target: &str, level: LevelFilter) -> LevelFilter {
+    if target.starts_with(REPLY) && level < LevelFilter::Debug {
+        // The module writes an error for each answer to a program that was killed meanwhile.
+        LevelFilter::Off
+    } else if target.starts_with(FUSER) {
+        // The library's warnings describe requests, which a guest makes as often as it likes.
+        level.min(LevelFilter::Error)
+    } else {
+        level
+    }
 }
 
 fn options_of(global: &Global) -> Result<Vec<OsString>, std::io::Error> {
@@ -134,4 +149,23 @@ fn fields(record: &log::Record<'_>) -> BTreeMap<String, String> {
     // Collecting never fails.
     let _ = record.key_values().visit(&mut collect);
     collect.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_fuse_library_the_module_that_answers_is_silent_below_debug() {
+        for (target, level, want) in [
+            (REPLY, LevelFilter::Info, LevelFilter::Off),
+            (REPLY, LevelFilter::Debug, LevelFilter::Error),
+            ("fuser::session", LevelFilter::Error, LevelFilter::Error),
+            ("fuser::session", LevelFilter::Info, LevelFilter::Error),
+            (FUSER, LevelFilter::Debug, LevelFilter::Error),
+            ("verbgate", LevelFilter::Debug, LevelFilter::Debug),
+        ] {
+            assert_eq!(level_of(target, level), want, "{target} at {level}");
+        }
+    }
 }

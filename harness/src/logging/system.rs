@@ -16,6 +16,7 @@ use log::Log;
 use log::Metadata;
 use log::Record;
 
+use super::level_of;
 use super::line;
 
 /// The journal's native protocol: systemd's JOURNAL_NATIVE_PROTOCOL.
@@ -41,25 +42,25 @@ pub(super) struct System {
     socket: File,
     /// The container that is logged about.
     about: String,
-    /// Of what the FUSE library says.
-    fuser: LevelFilter,
+    /// The level that the options ask for.
+    level: LevelFilter,
 }
 
 impl System {
     /// Finds it; `None` where there is none.
-    pub(super) fn reach(place: &Path, fuser: LevelFilter) -> Option<Self> {
+    pub(super) fn reach(place: &Path, level: LevelFilter) -> Option<Self> {
         [(LineFormat::Journal, JOURNAL), (LineFormat::Syslog, SYSLOG)]
             .into_iter()
-            .find_map(|(format, path)| Self::at(format, Path::new(path), place, fuser))
+            .find_map(|(format, path)| Self::at(format, Path::new(path), place, level))
     }
 
-    fn at(format: LineFormat, path: &Path, place: &Path, fuser: LevelFilter) -> Option<Self> {
+    fn at(format: LineFormat, path: &Path, place: &Path, level: LevelFilter) -> Option<Self> {
         let socket = UnixDatagram::unbound().ok()?;
         socket.connect(path).ok()?;
         // A log that is full is no reason to wait.
         socket.set_nonblocking(true).ok()?;
         let about = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Some(Self { format, socket: File::from(OwnedFd::from(socket)), about, fuser })
+        Some(Self { format, socket: File::from(OwnedFd::from(socket)), about, level })
     }
 
     fn datagram(&self, record: &Record<'_>) -> Vec<u8> {
@@ -92,11 +93,11 @@ fn severity(level: Level) -> u8 {
 
 impl Log for System {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        !metadata.target().starts_with("fuser") || metadata.level() <= self.fuser
+        metadata.level() <= level_of(metadata.target(), self.level)
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) && record.level() <= log::max_level() {
+        if self.enabled(record.metadata()) {
             // Nobody is left to be told.
             let _ = (&self.socket).write(&self.datagram(record));
         }
@@ -126,7 +127,7 @@ mod tests {
             (LineFormat::Syslog, format!("<28>verbgate[{pid}]: c1: warn: a b")),
         ] {
             let system =
-                System::at(format, &path, Path::new("/run/verbgate/oci/c1"), LevelFilter::Error);
+                System::at(format, &path, Path::new("/run/verbgate/oci/c1"), LevelFilter::Info);
             let system = system.unwrap();
             let record = |target, args| {
                 system.datagram(
@@ -138,9 +139,16 @@ mod tests {
             let mut got = [0; 512];
             let len = log.recv(&mut got).unwrap();
             assert_eq!(String::from_utf8_lossy(&got[..len]), want);
-            let metadata = |level| Metadata::builder().target("fuser::x").level(level).build();
-            assert!(system.enabled(&metadata(Level::Error)));
-            assert!(!system.enabled(&metadata(Level::Warn)));
+            for (target, level, want) in [
+                ("verbgate", Level::Info, true),
+                ("verbgate", Level::Debug, false),
+                ("fuser::session", Level::Error, true),
+                ("fuser::session", Level::Warn, false),
+                ("fuser::reply", Level::Error, false),
+            ] {
+                let metadata = Metadata::builder().target(target).level(level).build();
+                assert_eq!(system.enabled(&metadata), want, "{target} at {level}");
+            }
         }
         let nowhere = dir.path().join("nothing");
         assert!(System::at(LineFormat::Syslog, &nowhere, dir.path(), LevelFilter::Error).is_none());

@@ -132,6 +132,10 @@ fn modules(src: &Path) -> BTreeMap<Module, String> {
                 dirs.push(path);
                 continue;
             }
+            // Tables stand beside the modules that read them.
+            if path.extension().is_none_or(|kind| kind != "rs") {
+                continue;
+            }
             let name = path.strip_prefix(src).unwrap().with_extension("");
             let mut name: Module =
                 name.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
@@ -338,4 +342,37 @@ fn the_search_for_circles_finds_what_it_looks_for() {
     assert_eq!(world(&[("a", "#[cfg(test)] mod tests { use crate::b::f; }"), b]), 0);
     assert_eq!(world(&[("a", "pub(crate) fn g() {}"), ("b", "use crate::a::g;")]), 0);
     assert_eq!(world(&[("a", "use b::f; struct B { c: bool }"), b]), 0);
+}
+
+/// Rows of SECURITY.md's limits: how each begins, where the code has a figure, the code, and the row's words.
+#[rustfmt::skip]
+const LIMITS: &[[&str; 4]] = &[
+    ["stubs", "proxy/sys/src/window.rs", "MAX_SLOTS: usize = 8;", "| 8 |"],
+    ["plantings", "proxy/src/tracer.rs", "OF_PROCESS: usize = 4;", "| 4 |"],
+    ["plantings", "proxy/src/tracer.rs", "OF_USER: usize = 24;", "| 24 to"],
+    ["plantings", "proxy/src/tracer.rs", "STILL: Duration = Duration::from_millis(50);", "last 50 ms"],
+    ["plantings", "proxy/src/tracer.rs", "descriptor_limit() / 8)", "eighth of RLIMIT_NOFILE"],
+    ["plantings", "proxy/src/tracer.rs", ".clamp(OF_USER, 1024)", "1024 at most"],
+    ["waits for memory", "proxy/sys/src/share.rs", "OF_PROCESS: usize = 2;", "| 2 |"],
+    ["waits for memory", "proxy/sys/src/share.rs", "OF_USER: usize = 23;", "| 23 |"],
+    ["waits for memory", "proxy/sys/src/share.rs", "OF_ALL: usize = 64;", "| 64 |"],
+    ["other looks", "proxy/src/crew/watch.rs", "LONG: Duration = Duration::from_millis(50);", "50 ms"],
+    ["other looks", "proxy/src/crew/mod.rs", "STUCK: usize = 2;", "| 2 |"],
+    ["other looks", "proxy/src/crew/mod.rs", "MOST: usize = 128;", "| 128 |"],
+    ["descriptors for open devices", "proxy/src/tokens.rs", "descriptor_limit() / 2", "half of RLIMIT_NOFILE"],
+    ["descriptors for anything", "proxy/sys/src/shortage.rs", "RESERVE: u64 = 64;", "less 64"],
+    ["memory", "proxy/src/memory.rs", "\"memory.high\", 14)", "fourteen sixteenths of memory.high"],
+];
+
+#[test]
+fn limits_are_told_as_they_are() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    let page = read("SECURITY.md");
+    let limits = page.split("\n## ").find(|part| part.starts_with("Limits\n")).unwrap();
+    for [row, file, code, words] in LIMITS {
+        assert!(read(file).contains(code), "{file} has no {code}");
+        let line = limits.lines().find(|line| line.starts_with(&format!("| {row}")));
+        assert!(line.is_some_and(|line| line.contains(words)), "{row}: {words:?} in {line:?}");
+    }
 }

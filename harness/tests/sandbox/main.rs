@@ -25,5 +25,7 @@ mod policy;
 mod programs;
 mod requests;
 mod run;
+mod shortage;
+mod stops;
 mod sysfs;
 mod ucontexts;

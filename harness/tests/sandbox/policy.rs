@@ -174,7 +174,7 @@ fn all_of_the_configuration_is_checked_at_once() {
     let shown: Value = serde_json::from_str(&stdout(&shown)).unwrap();
     let keys: Vec<&str> =
         shown.as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
-    assert!(keys.contains(&"profile") && keys.contains(&"root") && keys.len() == 14, "{keys:?}");
+    assert!(keys.contains(&"profile") && keys.contains(&"root") && keys.len() == 15, "{keys:?}");
 }
 
 #[test]

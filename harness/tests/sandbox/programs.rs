@@ -59,6 +59,16 @@ fn reached(what: &str, ended: &Output, allowed: &str) {
 /// AddressSanitizer looks for leaks at the end, attaching to every thread, and does without the stub.
 const AT_THE_END: &str = "may not trace the stub";
 
+/// READ_IMPLIES_EXEC, personality(2): a stub's memory is mapped otherwise then.
+#[test]
+fn programs_that_may_execute_what_they_read_make_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("executable");
+    if has("gcc") && compile("gcc", &["-DEXECUTABLE"], &program) {
+        reached("READ_IMPLIES_EXEC", &output(sandboxed(&program).arg(DEVICE)), "");
+    }
+}
+
 #[test]
 fn programs_under_sanitizers_make_requests() {
     let dir = tempfile::tempdir().unwrap();

@@ -20,6 +20,7 @@ use verbgate_sys::process::GuestFile;
 use verbgate_sys::seccomp::Notification;
 
 use crate::cm::account::CmAccount;
+use crate::fetch;
 use crate::observe::Verdict;
 
 /// A command that a guest has written, and all that it takes.
@@ -85,7 +86,7 @@ impl CmCopy {
         }
         let mut bytes = vec![0; HDR_LEN + cm::MAX_LEN];
         let all = Range { addr, len: bytes.len() };
-        let have = memory.read(&mem::pages(all), &mut bytes).map_err(|_| Errno::EFAULT)?;
+        let have = memory.read(&mem::pages(all), &mut bytes).map_err(fetch::fault)?;
         bytes.truncate(have);
         let header = CmHeader::read(&bytes).ok_or(Errno::EFAULT)?;
         if usize::from(header.input) + HDR_LEN > count {

@@ -17,7 +17,6 @@ mod judge;
 pub(crate) mod queue;
 
 use std::collections::VecDeque;
-use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -54,7 +53,9 @@ use crate::cm::command::CmCommand;
 use crate::cm::command::CmCopy;
 use crate::cm::command::Denied;
 use crate::device::Kind;
+use crate::fetch;
 use crate::fetch::Form;
+use crate::fetch::errno;
 use crate::observe::CmDone;
 use crate::observe::Verdict;
 use crate::policy::Beyond;
@@ -116,7 +117,7 @@ impl Supervisor {
                 }
                 value.resize(len, 0);
                 let range = Range { addr: copied.u64(at), len };
-                mem::gather(&caller, &[range], &mut value).map_err(|_| Errno::EFAULT)?;
+                mem::gather(&caller, &[range], &mut value).map_err(fetch::fault)?;
             }
             Also::Namespace => network = Some(caller.network().map_err(errno)?),
             Also::File(at) => {
@@ -193,7 +194,7 @@ impl Supervisor {
         }
         match caller.is_called_away() {
             Ok(true) => {
-                self.post(&guest, Event::Interrupt(written.trap));
+                self.leave(&guest, Event::Interrupt(written.trap));
                 None
             }
             Ok(false) => Some(Waiter { guest, written }),
@@ -403,8 +404,4 @@ fn may_take_event(file: &OwnedFd) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut fds = [PollFd::new(file, PollFlags::IN)];
     nonblocking || poll(&mut fds, Some(&at_once)).is_ok_and(|n| n > 0)
-}
-
-fn errno(e: io::Error) -> Errno {
-    Errno(e.raw_os_error().unwrap_or(libc::EIO))
 }

@@ -6,12 +6,11 @@
 //! several guests make requests at once, as many threads serve, up to the number of processors.
 //!
 //! But looking at a guest can make a thread wait for as long as the guest likes. So there is always a
-//! spare thread, which receives in the place of a thread that is about to wait ([`Crew::begin_making`]),
-//! or that the [`watch`] has found waiting. Once a guest has made a thread wait, no thread looks at
-//! any guest before another thread receives. The watch takes no lock that is held while somebody waits
-//! for a guest, and ends the *process* that has kept a thread for too long.
+//! spare thread, which receives in the place of a thread that the [`watch`] has found waiting. Once a guest has made a
+//! thread wait, no thread looks at any guest before another thread receives. The watch takes no lock that is held while
+//! somebody waits for a guest. Nobody is ended for being late: who makes threads wait has a share of them
+//! ([`verbgate_sys::share`]).
 
-mod alone;
 mod watch;
 
 use std::cell::RefCell;
@@ -29,6 +28,7 @@ use parking_lot::Mutex;
 use verbgate_sys::Tid;
 use verbgate_sys::process::Process;
 use verbgate_sys::seccomp::Notification;
+use verbgate_sys::share::Who;
 
 pub(crate) use watch::Watch;
 
@@ -37,6 +37,8 @@ const REST: Duration = Duration::from_secs(1);
 /// Threads at most. So many waits at once are a guest's doing; until the watch ends them, traps wait
 /// in the kernel.
 const MOST: usize = 128;
+/// Threads that one process may keep waiting.
+const STUCK: usize = 2;
 
 /// One thread, and what it is doing.
 #[derive(Debug, Default)]
@@ -56,37 +58,25 @@ pub(crate) struct Seat {
 /// What a thread is there for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Place {
-    /// The thread receives no traps: it looks after guests.
+    /// The thread has not begun, or ends.
     #[default]
     Beside,
     /// The thread rests, or is about to.
     Free,
     /// The thread receives traps and serves them, by turns.
     Active,
-    /// The thread has a guest's threads make calls, and receives their traps itself.
-    Making,
     /// The thread serves a trap, and another thread receives in its place.
     Replaced,
-    /// The same, but the thread gave way by itself: no guest is to blame if the thread waits.
-    Away,
 }
 
-#[derive(Debug)]
+/// The work of a thread.
+#[derive(Clone, Copy, Debug)]
 struct Work {
     since: Instant,
-    looks: u32,
-    whose: Party,
-}
-
-/// Who may be waited for.
-#[derive(Debug)]
-enum Party {
-    /// Whoever makes this call.
-    Trap(Notification),
-    /// The process.
-    Process(Arc<Process>),
-    /// Nobody, any more.
-    Gone,
+    /// None where the thread works an inbox off.
+    trap: Option<Notification>,
+    /// The owner of the trap, once the work has lasted.
+    whose: Option<Who>,
 }
 
 impl Seat {
@@ -96,10 +86,10 @@ impl Seat {
         OWN.set(Some(Arc::clone(self)));
     }
 
-    fn work(&self, whose: Option<Party>) {
+    fn work(&self, next: Option<Option<Notification>>) {
         let now = Instant::now();
-        let work = whose.map(|whose| Work { since: now, looks: 0, whose });
-        let before = std::mem::replace(&mut *self.work.lock(), work);
+        let next = next.map(|trap| Work { since: now, trap, whose: None });
+        let before = std::mem::replace(&mut *self.work.lock(), next);
         if let Some(Work { since, .. }) = before {
             self.spent.fetch_add(nanoseconds(now - since), Ordering::Relaxed);
         }
@@ -119,11 +109,12 @@ thread_local! {
     static OWN: RefCell<Option<Arc<Seat>>> = const { RefCell::new(None) };
 }
 
-/// What the calling thread does from now on may wait for a process.
-pub(crate) fn serving(process: &Arc<Process>) {
+/// The calling thread serves a process from now on.
+pub(crate) fn serving(process: &Process) {
     OWN.with_borrow(|own| {
         if let Some(seat) = own {
-            seat.work(Some(Party::Process(Arc::clone(process))));
+            let trap = seat.work.lock().and_then(|work| work.trap);
+            seat.work(Some(trap));
             let bit = process.tgid().0.cast_unsigned() % u64::BITS;
             seat.guests.fetch_or(1 << bit, Ordering::Relaxed);
         }
@@ -138,8 +129,7 @@ fn own_tid() -> Tid {
 #[derive(Debug)]
 pub(crate) struct Crew {
     pool: Mutex<Pool>,
-    /// Threads that are [`Place::Active`] or [`Place::Making`], and [`Place::Free`]; changed with the
-    /// pool locked.
+    /// Threads that are [`Place::Active`], and [`Place::Free`]; changed with the pool locked.
     active: AtomicUsize,
     free: AtomicUsize,
     /// How many threads should be active.
@@ -148,6 +138,7 @@ pub(crate) struct Crew {
     receiving: AtomicUsize,
     /// A guest has made a thread wait: another thread receives before one looks at a guest.
     wary: AtomicBool,
+    has_stuck: AtomicBool,
     doze: watch::Doze,
 }
 
@@ -160,9 +151,13 @@ struct Pool {
     resting: Vec<Arc<Seat>>,
     /// How many have been woken, and have not looked yet whether they are needed.
     woken: usize,
-    /// Traps that their receiver does not serve.
-    handed: VecDeque<Notification>,
+    /// Traps for threads that did not receive them; `None` stands for what is in a guest's inbox.
+    handed: VecDeque<Option<Notification>>,
     over: bool,
+    /// Calls whose guests have used up their shares of waits.
+    aside: Vec<(Who, Notification)>,
+    /// Owners of calls that have kept threads for long.
+    stuck: Vec<Who>,
 }
 
 impl Default for Crew {
@@ -174,6 +169,7 @@ impl Default for Crew {
             width: AtomicUsize::new(1),
             receiving: AtomicUsize::new(0),
             wary: AtomicBool::new(false),
+            has_stuck: AtomicBool::new(false),
             doze: watch::Doze::default(),
         }
     }
@@ -201,13 +197,6 @@ impl Crew {
         Some(seat)
     }
 
-    /// A place for a thread that looks after guests.
-    pub(crate) fn join_beside(&self) -> Arc<Seat> {
-        let seat = Arc::new(Seat::default());
-        self.pool.lock().seats.push(Arc::clone(&seat));
-        seat
-    }
-
     /// A thread ends.
     pub(crate) fn leave(&self, seat: &Arc<Seat>) {
         let mut pool = self.pool.lock();
@@ -220,8 +209,8 @@ impl Crew {
         let was = std::mem::replace(&mut *seat.place.lock(), place);
         let count = |place: Place| match place {
             Place::Free => Some(&self.free),
-            Place::Active | Place::Making => Some(&self.active),
-            Place::Beside | Place::Replaced | Place::Away => None,
+            Place::Active => Some(&self.active),
+            Place::Beside | Place::Replaced => None,
         };
         // In this order: who misses a free thread for an instant looks again with the pool locked.
         if let Some(fewer) = count(was) {
@@ -230,8 +219,7 @@ impl Crew {
         if let Some(more) = count(place) {
             more.fetch_add(1, Ordering::AcqRel);
         }
-        let is_active = |place| matches!(place, Place::Active | Place::Making);
-        if is_active(was) && !is_active(place) {
+        if was == Place::Active && place != Place::Active {
             self.wake(pool);
         }
     }
@@ -275,7 +263,11 @@ impl Crew {
                 return true;
             }
             pool.resting.push(Arc::clone(seat));
-            seat.wake.wait_for(&mut pool, REST);
+            if self.free.load(Ordering::Acquire) > 1 {
+                seat.wake.wait_for(&mut pool, REST);
+            } else {
+                seat.wake.wait(&mut pool);
+            }
             let resting = pool.resting.len();
             pool.resting.retain(|one| !Arc::ptr_eq(one, seat));
             if pool.resting.len() == resting {
@@ -289,22 +281,60 @@ impl Crew {
         false
     }
 
-    /// A thread has received a trap, which the thread serves from now on; or none.
-    pub(crate) fn received(&self, seat: &Seat, trap: Option<Notification>) {
-        self.came(seat, trap.map(Party::Trap));
-    }
-
-    fn came(&self, seat: &Seat, work: Option<Party>) {
+    /// A thread has received something, which the thread serves from now on: a trap, or else what is in an inbox. `None`:
+    /// nothing.
+    pub(crate) fn received(&self, seat: &Seat, something: Option<Option<Notification>>) {
         // First, because the watch is told below: the watch would find nobody at work and go to sleep,
         // and a guest could make this thread wait for ever.
-        if work.is_some() {
-            seat.work(work);
+        if something.is_some() {
+            seat.work(something);
         }
         let was_alone = self.receiving.fetch_sub(1, Ordering::AcqRel) == 1;
         if was_alone && self.wary.load(Ordering::Acquire) {
             self.replace(seat, Place::Replaced);
         }
         self.doze.disturb();
+    }
+
+    /// Another thread serves this trap; or, without one, looks into the inboxes of guests.
+    pub(crate) fn hand_over(&self, trap: Option<Notification>) {
+        let mut pool = self.pool.lock();
+        pool.handed.push_back(trap);
+        self.wake(&mut pool);
+        drop(pool);
+        // The watch has one more thread started where nobody rests.
+        self.doze.disturb();
+    }
+
+    /// Tries a call again when there is room for a wait of whose it is.
+    pub(crate) fn put_aside(&self, who: Who, trap: Notification) {
+        self.pool.lock().aside.push((who, trap));
+        self.doze.disturb();
+    }
+
+    /// Puts a call aside whose process keeps as many threads as it may, by looks that no helper makes for them; `who` tells
+    /// whose the call is. False: the process does not.
+    pub(crate) fn is_beyond(&self, trap: &Notification, who: impl FnOnce() -> Option<Who>) -> bool {
+        if !self.has_stuck.load(Ordering::Acquire) {
+            return false;
+        }
+        let Some(who) = who() else { return false };
+        let mut pool = self.pool.lock();
+        let is_beyond = pool.stuck.iter().filter(|one| one.is(&who)).count() >= STUCK;
+        if is_beyond {
+            pool.aside.push((who, *trap));
+        }
+        is_beyond
+    }
+
+    /// Forgets calls that were put aside and have ended.
+    pub(crate) fn forget_aside(&self, has_ended: impl Fn(&Notification) -> bool) {
+        self.pool.lock().aside.retain(|(_, trap)| !has_ended(trap));
+    }
+
+    /// Takes what was handed over.
+    pub(crate) fn handed(&self) -> Option<Option<Notification>> {
+        self.pool.lock().handed.pop_front()
     }
 
     /// Whether nobody is left to receive in the place of a thread that waits.
@@ -316,7 +346,7 @@ impl Crew {
     fn replace(&self, seat: &Seat, place: Place) {
         let mut pool = self.pool.lock();
         let was = *seat.place.lock();
-        if matches!(was, Place::Active | Place::Making | Place::Replaced) {
+        if matches!(was, Place::Active | Place::Replaced) {
             self.enter(&mut pool, seat, place);
         }
     }

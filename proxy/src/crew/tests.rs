@@ -15,9 +15,9 @@ fn place(seat: &Seat) -> Place {
     *seat.place.lock()
 }
 
-/// Another thread receives in the place of the calling one.
-fn give_way(crew: &Crew) {
-    crew.of_own(|pool, seat| crew.enter(pool, seat, Place::Away));
+/// Another thread receives in the place of one.
+fn give_way(crew: &Crew, seat: &Seat) {
+    crew.replace(seat, Place::Replaced);
 }
 
 #[test]
@@ -43,10 +43,9 @@ fn a_spare_receives_in_the_place_of_one_that_gives_way() {
     });
     crew.received(&one, None);
     assert_eq!(crew.receiving.load(Ordering::Acquire), 0);
-    one.take();
-    give_way(&crew);
+    give_way(&crew, &one);
     assert!(resting.join().unwrap());
-    assert_eq!((place(&one), place(&spare)), (Place::Away, Place::Active));
+    assert_eq!((place(&one), place(&spare)), (Place::Replaced, Place::Active));
     assert!(crew.is_without_spare());
     // A new one is started then, and whoever was replaced is not needed any more.
     let new = crew.join_if_short().unwrap();
@@ -116,7 +115,7 @@ fn there_is_always_one_that_receives_or_may() {
                     break;
                 }
                 crew.received(&seat, None);
-                give_way(&crew);
+                give_way(&crew, &seat);
             }
             crew.leave(&seat);
         })

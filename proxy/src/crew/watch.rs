@@ -1,4 +1,4 @@
-//! The watch: a thread that looks at the threads that serve, and acts on what it sees.
+//! The watch: a thread that looks at the threads that serve, and lets others receive in the place of those that wait.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use parking_lot::Condvar;
 use parking_lot::Mutex;
 use verbgate_sys::Tid;
 use verbgate_sys::process;
-use verbgate_sys::process::Process;
 use verbgate_sys::seccomp::Notification;
+use verbgate_sys::share::Room;
+use verbgate_sys::share::Who;
 
 use super::Crew;
-use super::Party;
 use super::Place;
 use super::Seat;
 use super::nanoseconds;
@@ -26,19 +26,10 @@ use super::nanoseconds;
 const TICK: Duration = Duration::from_millis(5);
 /// How long threads may wait between two looks, all together, before the crew becomes wary of guests.
 pub(super) const WAITED: Duration = Duration::from_millis(1);
+/// How long a call keeps a thread that counts as one of its process's.
+const LONG: Duration = Duration::from_millis(50);
 /// How long the crew stays wary.
 const WARY: Duration = Duration::from_secs(1);
-
-/// How long one trap may keep a thread while there are threads enough. A planting, which takes
-/// longest, takes a millisecond; on a machine with ten times the work that it can do, seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// The same when so many threads are kept that others may soon wait for one.
-const PATIENCE_OF_MANY: Duration = Duration::from_secs(2);
-const MANY: usize = 24;
-/// How often it is looked who keeps a thread. A wait is over only after it was seen several times, so
-/// that a machine that has stood still ends nobody.
-const INTERVAL: Duration = Duration::from_millis(100);
-const LOOKS: u32 = 15;
 
 /// The watch's sleep while nothing is asked.
 #[derive(Debug, Default)]
@@ -79,7 +70,6 @@ pub(crate) struct Watch {
     seen: u64,
     /// Somebody is serving.
     busy: bool,
-    looked: Instant,
     /// Until when the crew is wary.
     wary: Option<Instant>,
     processors: usize,
@@ -92,7 +82,6 @@ impl Default for Watch {
         Self {
             seen: 0,
             busy: false,
-            looked: Instant::now(),
             wary: None,
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             spent: HashMap::new(),
@@ -103,11 +92,21 @@ impl Default for Watch {
 impl Seat {
     /// How long the thread has been serving, if it serves.
     fn at_work(&self) -> Option<Duration> {
-        self.work.lock().as_ref().map(|work| work.since.elapsed())
+        self.work.lock().map(|work| work.since.elapsed())
     }
 }
 
 impl Crew {
+    /// How many traps have come.
+    pub(crate) fn traps(&self) -> u64 {
+        self.doze.traps.load(Ordering::Relaxed)
+    }
+
+    /// Whether no trap has come since the last look, and none is served.
+    pub(crate) fn is_quiet(&self, watch: &Watch) -> bool {
+        self.traps() == watch.seen && !watch.busy
+    }
+
     /// Waits until there is something to be watched.
     pub(crate) fn doze(&self, watch: &mut Watch) {
         let seen = self.doze.traps.load(Ordering::SeqCst);
@@ -119,40 +118,57 @@ impl Crew {
         watch.seen = seen;
     }
 
-    /// Looks at the threads: lets other threads receive in the place of those that wait, and ends the
-    /// processes that have kept a thread for too long. `who` tells whose a trap is. True: no thread is
-    /// free, and one should be started.
+    /// Looks at the threads, and lets other threads receive in the place of those that wait. `who` tells whose a trap is.
+    /// True: no thread is free, and one should be started.
     pub(crate) fn watch(
         &self,
         watch: &mut Watch,
-        who: impl Fn(&Notification) -> Option<Process>,
+        who: impl Fn(&Notification) -> Option<Who>,
     ) -> bool {
         let seats: Vec<_> = self.pool.lock().seats.iter().map(Arc::clone).collect();
-        let at_work = |seat: &Arc<Seat>| seat.at_work();
-        watch.busy = seats.iter().any(|seat| at_work(seat).is_some());
-        let mut waited = watch.waited(&seats);
+        let has_aside = self.try_again();
+        watch.busy = has_aside || seats.iter().any(|seat| seat.at_work().is_some());
+        let waited = watch.waited(&seats);
         let mut guests = 0;
+        let mut stuck = Vec::new();
         for seat in &seats {
             guests |= seat.guests.swap(0, Ordering::Relaxed);
-            if let Some(time) = at_work(seat).filter(|time| *time > TICK) {
-                // What a guest is made to do takes less, unless the guest or the machine makes it long.
-                if *seat.place.lock() == Place::Making {
-                    waited += time;
-                }
-                self.replace(seat, Place::Replaced);
+            let Some(time) = seat.at_work().filter(|time| *time > TICK) else { continue };
+            self.replace(seat, Place::Replaced);
+            if time > LONG
+                && let Some(work) = seat.work.lock().as_mut()
+            {
+                // Told once: when the caller has ended, nobody can tell any more.
+                work.whose = work.whose.or_else(|| who(work.trap.as_ref()?));
+                stuck.extend(work.whose);
             }
         }
+        self.has_stuck.store(!stuck.is_empty(), Ordering::Release);
+        self.pool.lock().stuck = stuck;
         watch.wary = if waited > WAITED {
             Some(Instant::now() + WARY)
         } else {
             watch.wary.filter(|until| *until > Instant::now())
         };
         self.adapt(guests.count_ones(), watch);
-        if watch.looked.elapsed() >= INTERVAL {
-            watch.looked = Instant::now();
-            end_those_who_keep(&seats, who);
-        }
         self.is_without_spare()
+    }
+
+    /// Hands over those that were put aside and have room by now. Whether some are left.
+    fn try_again(&self) -> bool {
+        let mut pool = self.pool.lock();
+        if pool.aside.is_empty() {
+            return false;
+        }
+        let mut room = Room::now();
+        pool.stuck.iter().for_each(|who| room.add(*who));
+        let (again, left) =
+            std::mem::take(&mut pool.aside).into_iter().partition(|(who, _)| room.take(*who));
+        pool.aside = left;
+        let again: Vec<(Who, Notification)> = again;
+        pool.handed.extend(again.into_iter().map(|(_, trap)| Some(trap)));
+        self.wake(&mut pool);
+        !pool.aside.is_empty()
     }
 
     /// As many receive as guests have asked, and no more than can run.
@@ -176,7 +192,7 @@ impl Watch {
         for seat in seats {
             let place = *seat.place.lock();
             let Some(tid) = *seat.thread.lock() else { continue };
-            if matches!(place, Place::Beside | Place::Away | Place::Making) {
+            if place == Place::Beside {
                 continue;
             }
             let now = seat.at_work().map_or(0, nanoseconds);
@@ -192,70 +208,15 @@ impl Watch {
     }
 }
 
-/// Ends the processes that have kept a thread for too long.
-fn end_those_who_keep(seats: &[Arc<Seat>], who: impl Fn(&Notification) -> Option<Process>) {
-    let is_kept = |seat: &&Arc<Seat>| seat.at_work().is_some_and(|time| time > INTERVAL);
-    let kept = seats.iter().filter(is_kept).count();
-    let patience = if kept < MANY { PATIENCE } else { PATIENCE_OF_MANY };
-    for seat in seats {
-        let mut work = seat.work.lock();
-        let Some(work) = work.as_mut().filter(|work| work.since.elapsed() > INTERVAL) else {
-            continue;
-        };
-        work.looks = work.looks.saturating_add(1);
-        if let Party::Trap(trap) = &work.whose {
-            // Kept from now on: who it was is not to be told any more once it has ended.
-            let process = who(trap).map(Arc::new);
-            work.whose = process.map_or(Party::Gone, Party::Process);
-        }
-        if work.since.elapsed() > patience
-            && work.looks >= LOOKS
-            && let Party::Process(process) = &work.whose
-            && process.kill().is_ok()
-        {
-            let tgid = process.tgid();
-            log::error!("the supervisor ended process {tgid}, which kept the supervisor waiting");
-            // Told once, though the kernel may hold the process for long after SIGKILL.
-            work.whose = Party::Gone;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
+    use verbgate_sys::process::Process;
 
-    use super::super::Work;
     use super::*;
 
-    /// Whether a process is ended that has kept so many threads for so long, and was looked at often.
-    fn is_ended(threads: usize, long: Duration) -> bool {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let tgid = verbgate_sys::Tgid(child.id().cast_signed());
-        let process = Arc::new(Process::open(tgid).unwrap());
-        let crew = Crew::default();
-        for _ in 0..threads {
-            let (whose, looks) = (Party::Process(Arc::clone(&process)), LOOKS);
-            let since = Instant::now().checked_sub(long).unwrap();
-            *crew.join().unwrap().work.lock() = Some(Work { since, looks, whose });
-        }
-        let looked = Instant::now().checked_sub(INTERVAL).unwrap();
-        crew.watch(&mut Watch { looked, ..Watch::default() }, |_| None);
-        // Who has been sent SIGKILL before ends by that.
-        let pid = rustix::process::Pid::from_child(&child);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        child.wait().unwrap().signal() == Some(libc::SIGKILL)
-    }
-
-    #[test]
-    fn who_keeps_threads_is_ended_sooner_when_few_are_left() {
-        let (soon, late) = (PATIENCE_OF_MANY + INTERVAL, PATIENCE + INTERVAL);
-        assert!(!is_ended(MANY - 1, soon) && is_ended(MANY, soon) && is_ended(1, late));
-    }
-
-    /// A crew of one thread, which does something for so long, and may have given way before; whether
-    /// another receives in its place, and whether others are from now on before one looks at a guest.
-    fn after(gives_way: bool, work: fn(Duration), long: Duration) -> (bool, bool) {
+    /// A crew of one thread, which does something for so long; whether another receives in its place, and whether
+    /// others do from now on before one looks at a guest.
+    fn after(work: fn(Duration), long: Duration) -> (bool, bool) {
         let crew = Crew::default();
         let (seat, _spare) = (crew.join().unwrap(), crew.join().unwrap());
         assert!(crew.ready(&seat));
@@ -264,10 +225,7 @@ mod tests {
         let process = Process::open(verbgate_sys::Tgid(std::process::id().cast_signed())).unwrap();
         let mut watch = Watch::default();
         crew.watch(&mut watch, |_| None);
-        super::super::serving(&Arc::new(process));
-        if gives_way {
-            crew.of_own(|pool, seat| crew.enter(pool, seat, Place::Away));
-        }
+        super::super::serving(&process);
         work(long);
         crew.watch(&mut watch, |_| None);
         let replaced = *seat.place.lock() != Place::Active;
@@ -278,12 +236,10 @@ mod tests {
     fn one_that_waits_is_replaced_and_makes_wary() {
         // A thread that was ready to run for as long before its work does not count as waiting, which a
         // busy machine can bring about a few times.
-        let waits = |long| (0..20).map(move |_| after(false, std::thread::sleep, long));
+        let waits = |long| (0..20).map(move |_| after(std::thread::sleep, long));
         assert!(waits(2 * TICK).any(|seen| seen == (true, true)));
         // Too short to be replaced.
         assert!(waits(2 * WAITED).any(|seen| seen.1));
-        // As planting does, which waits for what it has made stop.
-        assert_eq!(after(true, std::thread::sleep, 2 * TICK), (true, false));
         // At work all the while: others may be wanted, but nobody is waited for.
         let spins = |long| {
             let begun = Instant::now();
@@ -292,7 +248,7 @@ mod tests {
                 std::thread::yield_now();
             }
         };
-        assert_eq!(after(false, spins, 2 * TICK), (true, false));
+        assert_eq!(after(spins, 2 * TICK), (true, false));
     }
 
     #[test]
@@ -300,7 +256,7 @@ mod tests {
         let crew = Crew::default();
         let seat = crew.join().unwrap();
         assert!(crew.ready(&seat));
-        crew.came(&seat, Some(Party::Gone));
+        crew.received(&seat, Some(None));
         let mut watch = Watch::default();
         crew.watch(&mut watch, |_| None);
         assert!(watch.busy, "the watch would sleep");

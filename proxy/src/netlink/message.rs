@@ -1,6 +1,5 @@
 //! Messages as guests hand them in: addresses, headers and buffers in a guest's memory.
 
-use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::net::AddressFamily;
@@ -9,6 +8,8 @@ use verbgate_abi::Errno;
 use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
+
+use crate::fetch::errno;
 
 use super::kernel::MAX_PART;
 
@@ -128,10 +129,6 @@ pub(super) fn receive(
     let value = if flags.contains(RecvFlags::TRUNC) { len } else { n };
     let cut = if len > n { RecvFlags::TRUNC } else { RecvFlags::empty() };
     Ok(ReceivedMessage { value: i64::try_from(value).unwrap_or(i64::MAX), flags: cut, pieces })
-}
-
-pub(super) fn errno(e: io::Error) -> Errno {
-    Errno(e.raw_os_error().unwrap_or(libc::EIO))
 }
 
 pub(super) fn range(addr: u64, len: u64) -> Range {

@@ -23,10 +23,10 @@ use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
 use crate::execute;
+use crate::fetch::errno;
 use crate::netlink::message::Address;
 use crate::netlink::message::Answered;
 use crate::netlink::message::Header;
-use crate::netlink::message::errno;
 use crate::netlink::message::gather;
 use crate::netlink::message::put_address;
 use crate::netlink::message::range;

@@ -20,10 +20,10 @@ use crate::device::Device;
 use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::device::Kind;
+use crate::fetch::errno;
 use crate::gids::GidView;
 use crate::netlink::kernel::ask;
 use crate::netlink::message::Address;
-use crate::netlink::message::errno;
 
 /// The guests' sockets, by the inode number of the guest's end: whose number is its own until the
 /// guest has closed it, which the other end tells.

@@ -9,9 +9,11 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::kernel;
 use crate::kernel::Child;
@@ -360,5 +362,32 @@ pub(crate) fn bereft(device: &str) -> Result<(), Box<dyn Error>> {
     println!("{:?}", child.wait()?);
     let mut status = 0_i32;
     let _ = call(libc::SYS_wait4, &[int(-1), addr_mut(&mut status), int(libc::WNOHANG), 0]);
+    Ok(())
+}
+
+/// Threads make requests, each with a pause of so many microseconds after each; for every line that is read, what became
+/// of those since the last.
+pub(crate) fn streams(device: &str, threads: &str, pause: &str) -> Result<(), Box<dyn Error>> {
+    static ENDS: Mutex<BTreeMap<String, u64>> = Mutex::new(BTreeMap::new());
+    let pause = Duration::from_micros(pause.parse()?);
+    let file = raw::open(device)?;
+    let fd = file.as_raw_fd();
+    for _ in 0..threads.parse()? {
+        std::thread::spawn(move || {
+            loop {
+                let end = outcome(&request(fd)).to_string();
+                if let Ok(mut ends) = ENDS.lock() {
+                    *ends.entry(end).or_default() += 1;
+                }
+                std::thread::sleep(pause);
+            }
+        });
+    }
+    println!("{}", std::process::id());
+    for line in io::stdin().lines() {
+        line?;
+        let ends = ENDS.lock().map(|mut ends| std::mem::take(&mut *ends)).unwrap_or_default();
+        println!("{ends:?}");
+    }
     Ok(())
 }

@@ -23,6 +23,7 @@ mod raw;
 mod replay;
 mod scale;
 mod stall;
+mod storm;
 mod terminal;
 mod timers;
 
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         ["ends-all", device] => life::ends(device, true),
         ["killed", device, count] => life::killed(device, count),
         ["bereft", device] => life::bereft(device),
+        ["streams", device, threads, pause] => life::streams(device, threads, pause),
         ["becomes", device] => life::becomes(device),
         ["sends", device] => passing::sends(device),
         ["gives-away", device, path] => passing::gives_away(device, path),
@@ -88,7 +90,11 @@ fn main() -> ExitCode {
         ["scale", device, processes, objects, flags] => {
             scale::run(device, processes, objects, flags)
         }
+        ["steps", device] => storm::steps(device),
         ["stall"] => stall::serve(),
+        ["storm", device, processes, threads, opens, stopped] => {
+            storm::storm(device, [processes, threads, opens, stopped])
+        }
         _ => Err("the sources say what it takes".into()),
     };
     match done {

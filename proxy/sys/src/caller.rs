@@ -16,6 +16,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::fs::AtFlags;
 use rustix::fs::OFlags;
@@ -38,6 +39,7 @@ use crate::resident::PageMap;
 use crate::seccomp::Listener;
 use crate::seccomp::NotifId;
 use crate::seccomp::Notification;
+use crate::share::Share;
 
 /// A guest thread that waits in a trap.
 #[derive(Clone, Copy, Debug)]
@@ -357,13 +359,21 @@ impl<'a> Caller<'a> {
         self.believed(network)
     }
 
-    /// Whether a signal waits for it that it does not block, or its process has been stopped.
+    /// Whether a signal waits for it that it does not block, its process has been stopped, or a freezer or a tracer has
+    /// poked it: then it waits on where nobody but SIGKILL ends the wait (`D`; kernel/seccomp.c,
+    /// `should_sleep_killable`).
     ///
     /// # Errors
     /// `ESRCH`: it is gone.
     pub fn is_called_away(self) -> io::Result<bool> {
-        let called = process::is_called_away(self.tid)?;
+        let called = process::is_called_away(self.tid)? || process::state(self.tid)? == 'D';
         self.believed(called)
+    }
+
+    /// Takes a share in waits for this caller, in a helper process. If none is left, the call is put aside
+    /// ([`share::take_aside`](crate::share)).
+    pub(crate) fn share(self) -> io::Result<Arc<Share>> {
+        Share::of(self, self.id).map(Arc::new)
     }
 
     /// Its number, which is its own as long as it waits.
@@ -378,7 +388,8 @@ impl GuestMemory for Caller<'_> {
         let read = if self.at_hand(from)? == from.len() {
             mem::read_by_number(self.tid, from, into)
         } else {
-            resident::read_elsewhere(self.tid, from, into, || self.waits())
+            let share = self.share()?;
+            resident::read_elsewhere(self.tid, from, into, &share, || self.waits())
         };
         self.believed(())?;
         read

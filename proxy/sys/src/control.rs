@@ -16,6 +16,9 @@ pub const OWNER: usize = 16;
 pub const MAPPING: usize = 24;
 /// Offset of the message that carries a descriptor to the supervisor.
 pub const MESSAGE: usize = 64;
+/// Offset of how long a parked stub waits for an order: `struct timespec`. Then it traps, or ends where no supervisor is
+/// left.
+pub const PATIENCE: usize = 1008;
 /// Offset of the vectors: `struct iovec` each.
 pub const VECTORS: usize = 1024;
 /// Where payloads may begin.

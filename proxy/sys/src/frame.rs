@@ -8,6 +8,8 @@
 
 use std::fs::File;
 use std::io;
+use std::io::BufRead;
+use std::io::BufReader;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
@@ -25,11 +27,16 @@ use memmap2::MmapRaw;
 use rustix::fs::MemfdFlags;
 use rustix::fs::SealFlags;
 
+use crate::Tid;
 use crate::arch::Arch;
+use crate::arch::Call;
+use crate::arch::CallList;
 use crate::arch::Native;
+use crate::arch::StubCode;
 use crate::arch::stub_fd;
 use crate::window::AddrWindow;
 use crate::window::CODE_LEN;
+use crate::window::MAX_SLOTS;
 use crate::window::RO_LEN;
 use crate::window::RW_LEN;
 
@@ -46,6 +53,8 @@ pub struct Frame {
     /// The read-write half's file, opened for both, sealed against a change of size: a guest that
     /// could truncate the file would make the supervisor fault.
     scratch: OwnedFd,
+    /// The files of both halves.
+    inodes: [String; 2],
 }
 
 fn memfd(name: &str, len: usize) -> io::Result<File> {
@@ -59,70 +68,202 @@ fn reading(file: &File) -> io::Result<OwnedFd> {
     Ok(File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.into())
 }
 
-/// The descriptor through which a new stub maps the code and the read-only half.
-pub(crate) const FILE: u32 = stub_fd::LENT;
-
 /// The addresses that a slot takes: first and length. The code stands right before the first slot.
-pub(crate) fn range(window: AddrWindow, slot: usize, first: bool) -> (u64, u64) {
+pub(crate) fn range(window: AddrWindow, slot: usize) -> (u64, u64) {
     let (at, len) = (window.slot(slot), (RO_LEN + RW_LEN) as u64);
-    if first { (window.code(), len + CODE_LEN as u64) } else { (at, len) }
+    if slot == 0 { (window.code(), len + CODE_LEN as u64) } else { (at, len) }
 }
 
-/// The calls by which a stub maps its frame: name, number, and arguments.
+/// The state of a new stub's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Memory {
+    /// Left by another stub, which has ended.
+    There,
+    /// Missing: the stub maps its own.
+    New,
+    /// Inherited from a parent that had not made its stub's memory safe from fork(2) yet: the stub maps its own over it.
+    Over,
+}
+
+impl Memory {
+    const ALL: [Self; 3] = [Self::There, Self::New, Self::Over];
+}
+
+/// The calls by which a new stub leaves the guest's descriptor table and maps its memory, in which it is given
+/// the descriptors before the second one: name, number, and arguments.
 ///
 /// The frame is mapped without access until fork(2) does not copy it any more.
-pub(crate) fn calls(
-    window: AddrWindow,
-    slot: usize,
-    first: bool,
-) -> [(&'static str, u32, [u64; 6]); 5] {
+pub(crate) fn calls(window: AddrWindow, slot: usize, memory: Memory) -> Vec<Call> {
+    /// include/uapi/linux/close_range.h.
+    const CLOSE_RANGE_UNSHARE: u64 = 2;
     let n = &Native::NUMBERS;
     let number = |flags: i32| u64::from(flags.cast_unsigned());
     let (none, r) = (number(libc::PROT_NONE), number(libc::PROT_READ));
     let both = number(libc::PROT_READ | libc::PROT_WRITE);
     let fixed = number(libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
-    let [ro_len, rw_len, from] = [RO_LEN, RW_LEN, CODE_LEN].map(|len| len as u64);
+    let [ro_len, rw_len] = [RO_LEN, RW_LEN].map(|len| len as u64);
     let (ro, rw) = (window.slot(slot), window.slot(slot) + ro_len);
-    let (at, len) = range(window, slot, first);
-    [
-        ("mmap", n.mmap, [ro, ro_len, none, fixed, FILE.into(), from]),
+    let (at, len) = range(window, slot);
+    // Instead of a copy of a table, which may be large: the kernel copies 64 descriptors at most before it closes
+    // them (fs/file.c).
+    let own = [0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE, 0, 0, 0];
+    let mut calls = vec![
+        ("close_range", n.close_range, own),
+        ("munmap", n.munmap, [ro, ro_len + rw_len, 0, 0, 0, 0]),
+        ("mmap", n.mmap, [ro, ro_len, none, fixed, stub_fd::LENT.into(), 0]),
         ("mmap", n.mmap, [rw, rw_len, none, fixed, stub_fd::SCRATCH.into(), 0]),
         ("madvise", n.madvise, [at, len, number(libc::MADV_DONTFORK), 0, 0, 0]),
         ("mprotect", n.mprotect, [ro, ro_len, r, 0, 0, 0]),
         ("mprotect", n.mprotect, [rw, rw_len, both, 0, 0, 0]),
-    ]
+    ];
+    calls.retain(|(name, ..)| match memory {
+        Memory::There => matches!(*name, "close_range" | "madvise"),
+        Memory::New => *name != "munmap",
+        Memory::Over => true,
+    });
+    calls.into_iter().map(|(name, nr, args)| Call { name, nr, args }).collect()
+}
+
+/// The stub's code, which every stub of a sandbox maps from one file that nobody can write.
+#[derive(Debug)]
+pub struct SealedCode {
+    file: OwnedFd,
+    window: AddrWindow,
+    places: StubCode,
+    inode: String,
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text, 16).ok()
+}
+
+/// Whether something is mapped in a slot, and nothing but what another stub's planting has mapped and had not
+/// finished. Where nothing is mapped, a filter of the guest's has answered that something is in the way.
+pub(crate) fn holds_leftovers_only(tid: Tid, window: AddrWindow, slot: usize) -> bool {
+    let (at, end) = (window.slot(slot), window.slot(slot) + (RO_LEN + RW_LEN) as u64);
+    let is_ours = |line: &String| line.contains(" ---s ") && line.contains(" /memfd:verbgate-");
+    let are_ours = |all: Vec<String>| !all.is_empty() && all.iter().all(is_ours);
+    mapped(tid, &[(at, end)]).is_ok_and(|all| all.is_some_and(are_ours))
+}
+
+/// The mappings in ranges of a thread's addresses, a line of `/proc/TID/maps` each, with single spaces.
+fn mapped(tid: Tid, ranges: &[(u64, u64)]) -> io::Result<Option<Vec<String>>> {
+    let mut found = Vec::new();
+    for line in BufReader::new(File::open(format!("/proc/{tid}/maps"))?).lines() {
+        let line = line?;
+        let bounds = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+        let bounds = bounds.and_then(|(from, to)| Some((hex(from)?, hex(to)?)));
+        let Some((from, to)) = bounds else { return Ok(None) };
+        if ranges.iter().all(|(_, end)| from >= *end) {
+            break;
+        }
+        if ranges.iter().any(|(at, end)| from < *end && to > *at) {
+            found.push(line.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+    }
+    Ok(Some(found))
+}
+
+/// A file as `/proc/PID/maps` names it: device and inode.
+fn inode(file: impl AsFd) -> io::Result<String> {
+    let stat = rustix::fs::fstat(file)?;
+    let (major, minor) = (libc::major(stat.st_dev), libc::minor(stat.st_dev));
+    Ok(format!("{major:02x}:{minor:02x} {}", stat.st_ino))
+}
+
+impl SealedCode {
+    /// The code for stubs in this window.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out, or `/proc` is not mounted.
+    pub fn new(window: AddrWindow) -> io::Result<Self> {
+        let all = |slot: usize| Memory::ALL.map(|memory| calls(window, slot, memory));
+        let lists: Vec<_> = (0..MAX_SLOTS).flat_map(all).collect();
+        let places = Native::stub_code(&lists);
+        let mut file = memfd("verbgate-stub", CODE_LEN)?;
+        file.write_all(&places.bytes)?;
+        rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::XUSR)?;
+        rustix::fs::fcntl_add_seals(&file, SIZE | SealFlags::WRITE | SealFlags::SEAL)?;
+        Ok(Self { inode: inode(&file)?, file: reading(&file)?, window, places })
+    }
+
+    /// The window.
+    #[must_use]
+    pub const fn window(&self) -> AddrWindow {
+        self.window
+    }
+
+    /// The file, opened for reading.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// The places of the calls of a new stub in a slot.
+    pub(crate) fn list(&self, slot: usize, memory: Memory) -> CallList {
+        let at = self.window.code();
+        let list = self.places.lists.get(Memory::ALL.len() * slot + memory as usize);
+        list.map_or(CallList { begin: at, ips: Vec::new() }, |list| CallList {
+            begin: at + list.begin,
+            ips: list.ips.iter().map(|ip| at + ip).collect(),
+        })
+    }
+
+    /// Whether the code, and nothing else, is mapped in its place.
+    pub(crate) fn is_there(&self, tid: Tid) -> bool {
+        let (at, end) = (self.window.code(), self.window.code() + CODE_LEN as u64);
+        let own = format!("{at:x}-{end:x} r-xs 00000000 {} ", self.inode);
+        mapped(tid, &[(at, end)]).is_ok_and(|all| {
+            all.is_some_and(|all| all.len() == 1 && all.iter().all(|line| line.starts_with(&own)))
+        })
+    }
+
+    /// Whether a stub's code and its frame, and nothing else, are where they belong, as the kernel tells. What is there
+    /// stays there: no call of a guest's reaches the window.
+    ///
+    /// The look may wait for the guest, another thread of which changes the guest's memory.
+    ///
+    /// # Errors
+    /// `ESRCH`: the stub is gone. When descriptors run out.
+    pub fn is_mapped(&self, stub: Tid, slot: usize, frame: &Frame) -> io::Result<bool> {
+        let (code, at) = (self.window.code(), self.window.slot(slot));
+        let code_end = code + CODE_LEN as u64;
+        let (ro_end, end) = (at + RO_LEN as u64, at + (RO_LEN + RW_LEN) as u64);
+        let [ro, rw] = &frame.inodes;
+        let own = [
+            format!("{code:x}-{code_end:x} r-xs 00000000 {} ", self.inode),
+            format!("{at:x}-{ro_end:x} r--s 00000000 {ro} "),
+            format!("{ro_end:x}-{end:x} rw-s 00000000 {rw} "),
+        ];
+        Ok(mapped(stub, &[(code, code_end), (at, end)])?.is_some_and(|found| {
+            // A program whose stack is executable may execute all that it may read (READ_IMPLIES_EXEC).
+            let plain = |line: &str| line.replace("r-xs", "r--s").replace("rwxs", "rw-s");
+            let own = own.each_ref().map(|own| plain(own));
+            let other = |line: &String| !own.iter().any(|own| plain(line).starts_with(own));
+            found.len() == own.len() && !found.iter().any(other)
+        }))
+    }
+
+    /// The place where a stub ends.
+    pub(crate) fn exit(&self) -> u64 {
+        self.window.code() + self.places.exit_at
+    }
 }
 
 const SIZE: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK);
 
 impl Frame {
-    /// A new frame, and the file for mapping that holds code ([`CODE_LEN`] bytes, which nobody can
-    /// write any more) and the read-only half: opened for reading, sealed.
+    /// A new frame, and the file from which the read-only half is mapped: opened for reading, sealed.
     ///
     /// # Errors
     /// When memory or descriptors run out, or `/proc` is not mounted.
     pub fn new() -> io::Result<(Self, OwnedFd)> {
-        Self::with(&[])
-    }
-
-    /// The same with a stub's code.
-    ///
-    /// # Errors
-    /// As [`Frame::new`].
-    pub fn for_stub(window: AddrWindow) -> io::Result<(Self, OwnedFd)> {
-        let calls = calls(window, 0, true).map(|(_, nr, args)| (nr, args));
-        Self::with(&Native::stub_code(&calls).bytes)
-    }
-
-    fn with(code: &[u8]) -> io::Result<(Self, OwnedFd)> {
-        let mut ro_file = memfd("verbgate-stub", CODE_LEN + RO_LEN)?;
-        ro_file.write_all(code)?;
+        let ro_file = memfd("verbgate-stub", RO_LEN)?;
         // The nobody-but-owner mode is a second lock: a guest of another user cannot reopen it.
         rustix::fs::fchmod(&ro_file, rustix::fs::Mode::RUSR | rustix::fs::Mode::XUSR)?;
         // SAFETY: the file is private to this process until it is sealed below, and every mapping
         // of it made later is read-only: nobody else can write this memory.
-        let mut ro =
-            unsafe { MmapOptions::new().offset(CODE_LEN as u64).len(RO_LEN).map_mut(&ro_file)? };
+        let mut ro = unsafe { MmapOptions::new().len(RO_LEN).map_mut(&ro_file)? };
         rustix::fs::fcntl_add_seals(&ro_file, SIZE | SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
         let rw_file = memfd("verbgate-scratch", RW_LEN)?;
         let rw = MmapOptions::new().len(RW_LEN).map_raw(&rw_file)?;
@@ -132,7 +273,8 @@ impl Frame {
         if let [first, .., last] = &mut *ro {
             (*first, *last) = (0, 0);
         }
-        let frame = Self { ro, rw, scratch: rw_file.into() };
+        let inodes = [inode(&ro_file)?, inode(&rw_file)?];
+        let frame = Self { ro, rw, scratch: rw_file.into(), inodes };
         frame.rw_write(0, &[0]);
         Ok((frame, reading(&ro_file)?))
     }
@@ -190,18 +332,21 @@ impl Ready {
     }
 
     /// Makes one, unless there is one.
-    pub fn fill(&self, window: AddrWindow) {
+    pub fn fill(&self) {
         if self.lock().is_none() {
             // Whoever needs one is told why there is none.
-            let made = Frame::for_stub(window).ok();
+            let made = Frame::new().ok();
             *self.lock() = made;
         }
     }
 
     /// Takes it, or makes one now.
-    pub(crate) fn take(&self, window: AddrWindow) -> io::Result<(Frame, OwnedFd)> {
+    ///
+    /// # Errors
+    /// As [`Frame::new`].
+    pub fn take(&self) -> io::Result<(Frame, OwnedFd)> {
         let ready = self.lock().take();
-        ready.map_or_else(|| Frame::for_stub(window), Ok)
+        ready.map_or_else(Frame::new, Ok)
     }
 }
 
@@ -215,22 +360,35 @@ mod tests {
 
     #[test]
     fn what_the_supervisor_writes_is_what_the_guest_maps() {
-        let window = AddrWindow::usual();
-        let (mut frame, file) = Frame::for_stub(window).unwrap();
+        let (mut frame, file) = Frame::new().unwrap();
         frame.ro()[5] = 7;
         frame.rw_write(9, &[1, 2, 3]);
         // SAFETY: a private view for reading; the bytes do not change during the test.
-        let seen = unsafe { MmapOptions::new().len(CODE_LEN + RO_LEN).map(&file).unwrap() };
-        let code = Native::stub_code(&calls(window, 0, true).map(|(_, nr, args)| (nr, args))).bytes;
-        assert!(code.len() <= CODE_LEN, "{}", code.len());
-        assert_eq!(seen[..code.len()], code);
-        assert_eq!(seen[CODE_LEN + 5], 7);
+        let seen = unsafe { MmapOptions::new().len(RO_LEN).map(&file).unwrap() };
+        assert_eq!(seen[5], 7);
         let mut got = [0; 3];
         frame.rw_read(9, &mut got);
         assert_eq!(got, [1, 2, 3]);
         let mut beyond = [4; 4];
         frame.rw_read(RW_LEN - 2, &mut beyond);
         assert_eq!(beyond, [0, 0, 4, 4]);
+    }
+
+    #[test]
+    fn the_code_of_all_stubs_has_room_and_cannot_be_written() {
+        let code = SealedCode::new(AddrWindow::usual()).unwrap();
+        assert!(code.places.bytes.len() <= CODE_LEN, "{}", code.places.bytes.len());
+        for slot in 0..MAX_SLOTS {
+            for memory in Memory::ALL {
+                assert_eq!(
+                    code.list(slot, memory).ips.len(),
+                    calls(code.window, slot, memory).len()
+                );
+            }
+        }
+        // As root the reopening succeeds; it must be of no use.
+        let again = File::options().read(true).write(true).open(reopen_path(&code.file));
+        assert!(again.is_err() || again.unwrap().write_all(b"x").is_err());
     }
 
     #[test]
@@ -250,11 +408,11 @@ mod tests {
 
     #[test]
     fn a_frame_that_is_ready_is_given_to_one_only() {
-        let (ready, window) = (Ready::default(), AddrWindow::usual());
-        ready.fill(window);
-        ready.fill(window);
+        let ready = Ready::default();
+        ready.fill();
+        ready.fill();
         let inode = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_ino;
-        let (first, second) = (ready.take(window).unwrap(), ready.take(window).unwrap());
+        let (first, second) = (ready.take().unwrap(), ready.take().unwrap());
         assert_ne!(inode(&first.1), inode(&second.1));
     }
 

@@ -11,11 +11,8 @@ use std::os::fd::AsFd;
 
 use crate::GuestFd;
 use crate::arch::Arch;
+use crate::arch::Call;
 use crate::arch::Native;
-use crate::arch::RDMA_VERBS_IOCTL;
-use crate::inject::Call;
-use crate::inject::Given;
-use crate::inject::Sight;
 use crate::plant::After;
 use crate::plant::PlantError;
 use crate::plant::Planter;
@@ -50,21 +47,21 @@ fn number(flags: i32) -> u64 {
 impl Planter<'_> {
     /// Gives the thread whose open `trap` is the token's descriptor, which ends the call.
     ///
-    /// It waits for the guest.
-    ///
     /// # Errors
     /// See [`PlantError`]; also for what became of the call.
-    pub fn give_token(
+    pub async fn give_token(
         &mut self,
         process: &Process,
         trap: &Notification,
         answer: &Answer<'_>,
     ) -> Result<GuestFd, PlantError> {
-        self.attached(
-            (process, trap),
-            |_| Ok(()),
-            |planter, held, before| planter.opened(held, before, answer),
-        )
+        // The kernel chooses the number. At a number that is taken by now, the guest would close the file there in the
+        // course of this, which can wait for a file system, under the listener's lock.
+        let dir = Some(answer.token.dir.as_fd());
+        let work = async |planter: &mut Self, held, before: &Regs, lent: Option<u32>| {
+            planter.opened(held, before, (answer, lent.unwrap_or(u32::MAX))).await
+        };
+        self.attached((process, trap), dir, |_| Ok(()), work).await
     }
 
     /// Has the thread whose call `trap` is duplicate a watched descriptor to the first free number
@@ -72,7 +69,7 @@ impl Planter<'_> {
     ///
     /// # Errors
     /// See [`PlantError`].
-    pub fn duplicate(
+    pub async fn duplicate(
         &mut self,
         process: &Process,
         trap: &Notification,
@@ -80,67 +77,51 @@ impl Planter<'_> {
     ) -> Result<GuestFd, PlantError> {
         let what = number(if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD });
         let args = [u64::from(fd.0.cast_unsigned()), what, least.into(), 0, 0, 0];
-        let call = Call { name: "fcntl", nr: Native::NUMBERS.fcntl, args, sight: Sight::Trapped };
-        self.attached(
-            (process, trap),
-            |_| Ok(()),
-            |planter, held, before| {
-                let (held, made) = planter.result(held, before, &call, &[])?;
-                Ok((held, made.map(returned)))
-            },
-        )
+        let call = Call { name: "fcntl", nr: Native::NUMBERS.fcntl, args };
+        let work = async |planter: &mut Self, held, before: &Regs, _| {
+            let (held, made) = planter.result(held, before, &call).await?;
+            Ok((held, made.map(returned)))
+        };
+        self.attached((process, trap), None, |_| Ok(()), work).await
     }
 
-    fn opened(&mut self, held: Stopped, before: &Regs, answer: &Answer<'_>) -> Worked<GuestFd> {
+    async fn opened(
+        &mut self,
+        held: Stopped,
+        before: &Regs,
+        (answer, lent): (&Answer<'_>, u32),
+    ) -> Worked<GuestFd> {
         let n = &Native::NUMBERS;
-        let Answer { token, name, at, cloexec, watched } = *answer;
-        let is_watched = |fd: u32| watched.contains(fd.cast_signed());
+        let Answer { name, at, cloexec, watched, .. } = *answer;
         let cloexec = if cloexec { number(libc::O_CLOEXEC) } else { 0 };
         let flags = cloexec | number(libc::O_PATH);
-        let close = |fd: u32| Call {
-            name: "close",
-            nr: n.close,
-            args: [fd.into(), 0, 0, 0, 0, 0],
-            sight: if is_watched(fd) { Sight::Trapped } else { Sight::Untrapped },
-        };
-        // Any trapped call will do to be given descriptors in the course of.
-        let give = [0, RDMA_VERBS_IOCTL.into(), 0, 0, 0, 0];
-        let give = Call { name: "ioctl", nr: n.ioctl, args: give, sight: Sight::Answered };
-        let lent = [(at, token.dir.as_fd())];
-        let (held, given) = self.result(held, before, &give, &lent)?;
-        if let Err(e) = given {
-            return Ok((held, Err(e)));
-        }
-        let args = [at.into(), name, flags, 0, 0, 0];
-        let open = Call { name: "openat", nr: n.openat, args, sight: Sight::Untrapped };
-        let (held, opened) = self.result(held, before, &open, &[])?;
+        let close = |fd: u32| Call { name: "close", nr: n.close, args: [fd.into(), 0, 0, 0, 0, 0] };
+        let args = [lent.into(), name, flags, 0, 0, 0];
+        let open = Call { name: "openat", nr: n.openat, args };
+        let (held, opened) = self.result(held, before, &open).await?;
+        let (held, _) = self.result(held, before, &close(lent)).await?;
         let opened = match opened {
             Ok(opened) => opened,
-            Err(e) => {
-                let (held, _) = self.result(held, before, &close(at), &[])?;
-                return Ok((held, Err(e)));
-            }
+            Err(e) => return Ok((held, Err(e))),
         };
-        if !is_watched(at) {
-            let (held, _) = self.result(held, before, &close(at), &[])?;
+        if !watched.contains(at.cast_signed()) {
             return Ok((held, Ok(returned(opened))));
         }
         let args = [opened.into(), at.into(), cloexec, 0, 0, 0];
-        let dup3 = Call { name: "dup3", nr: n.dup3, args, sight: Sight::Trapped };
-        let (held, made) = self.result(held, before, &dup3, &[])?;
-        let (held, _) = self.result(held, before, &close(opened), &[])?;
+        let dup3 = Call { name: "dup3", nr: n.dup3, args };
+        let (held, made) = self.result(held, before, &dup3).await?;
+        let (held, _) = self.result(held, before, &close(opened)).await?;
         Ok((held, made.map(returned)))
     }
 
     /// Has a stopped thread make a call that returns a descriptor, or 0.
-    fn result(
+    async fn result(
         &mut self,
         held: Stopped,
         before: &Regs,
         call: &Call,
-        give: &Given<'_>,
     ) -> Result<(Stopped, Result<u32, PlantError>), PlantError> {
-        let (held, result) = self.injector().inject(held, before, call, give)?;
+        let (held, result) = self.injector().inject(held, before, call).await?;
         let made = u32::try_from(result).map_err(|_| failed(call, result));
         Ok((held, made))
     }

@@ -10,6 +10,7 @@
 //! relies on.
 
 pub mod arch;
+pub mod called_off;
 pub mod caller;
 mod closer;
 pub mod cm;
@@ -33,6 +34,8 @@ pub mod resident;
 pub mod rights;
 pub mod sandbox;
 pub mod seccomp;
+pub mod share;
+pub mod shortage;
 pub mod stub;
 pub mod token;
 pub mod verbs;

@@ -4,16 +4,17 @@
 //! naming the device. Nothing is opened; links are read one at a time, each below the caller's own
 //! root, so the supervisor's root and the supervisor's links in `/proc` play no part.
 //!
-//! Reading a link may wait for the file system of the link.
+//! Reading a link may wait for the file system of the link, which anybody may serve: so a helper process reads it.
 
+use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
 
 use crate::GuestFd;
 use crate::caller::Caller;
+use crate::resident;
+use crate::shortage;
 
 /// Components that are looked at, those of links included; the kernel follows 40 links.
 const MOST: usize = 128;
@@ -70,14 +71,21 @@ impl Caller<'_> {
     /// What it means by a path, links followed.
     ///
     /// It may wait for the file systems that the path leads through.
-    #[must_use]
-    pub fn leads_to(self, named: &Named<'_>) -> Option<Place> {
-        let Place { root, path: mut from } = self.means_by(&Named { path: b".", ..*named })?;
+    ///
+    /// # Errors
+    /// Those of [`shortage`].
+    pub fn leads_to(self, named: &Named<'_>) -> io::Result<Option<Place>> {
+        let Some(Place { root, path: mut from }) = self.means_by(&Named { path: b".", ..*named })
+        else {
+            return Ok(None);
+        };
         if named.path.first() == Some(&b'/') {
             from.clear();
         }
         from.push(b'/');
         from.extend(named.path);
+        let Ok(share) = self.share() else { return Ok(None) };
+        let mut short = None;
         let own_root = format!("/proc/{}/root", self.tid());
         let path = walked(&from, named.follow, |path| {
             // Links in there are about whoever reads them.
@@ -85,13 +93,21 @@ impl Caller<'_> {
                 return Err(io::ErrorKind::Unsupported.into());
             }
             let at = [own_root.as_bytes(), path].concat();
-            match fs::read_link(Path::new(std::ffi::OsStr::from_bytes(&at))) {
-                Ok(target) => Ok(Some(target.into_os_string().into_vec())),
+            let at = CString::new(at).map_err(io::Error::other)?;
+            match resident::link_elsewhere(at, &share, || self.waits()) {
+                Ok(target) => Ok(Some(target)),
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(None),
-                Err(e) => Err(e),
+                Err(e) => {
+                    short = Some(e).filter(shortage::is);
+                    Err(io::ErrorKind::Other.into())
+                }
             }
-        })?;
-        self.believed(Place { root, path }).ok()
+        });
+        match (short, path) {
+            (Some(short), _) => Err(short),
+            (None, Some(path)) => Ok(self.believed(Place { root, path }).ok()),
+            (None, None) => Ok(None),
+        }
     }
 }
 

@@ -67,7 +67,9 @@ pub fn open(node: &Path, flags: i32) -> io::Result<(File, MountId, Pin)> {
     let mount = rustix::mount::open_tree(rustix::fs::CWD, node, clone)?;
     let within = format!("/proc/self/fd/{}", mount.as_raw_fd());
     let file = File::options().read(true).write(true).custom_flags(flags).open(within)?;
+    // A guest that is root reaches the node by the same path, and is to change neither its mode nor its owner.
     mounts::refuse_devices(mount.as_fd())?;
+    mounts::refuse_changes(mount.as_fd())?;
     let (id, unique) = named(&rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, WANTED)?)?;
     Ok((file, id, Pin((!unique).then_some(mount))))
 }
@@ -140,6 +142,12 @@ mod tests {
             let error = again(&file, options).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EACCES));
         }
+        let by_path = |file: &File| {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            std::fs::set_permissions(path, file.metadata().unwrap().permissions())
+        };
+        assert!(by_path(&plain).is_ok(), "natively the mode can be set");
+        assert_eq!(by_path(&file).unwrap_err().raw_os_error(), Some(libc::EROFS));
         let (other, other_id, _other_pin) = open(Path::new("/dev/null"), 0).unwrap();
         assert_ne!(id, other_id);
         assert_eq!(mount_id(other.as_fd()).unwrap(), other_id);

@@ -5,6 +5,7 @@
 //! [`Caller`](crate::caller::Caller).
 
 mod by_number;
+mod lend;
 mod pidfd;
 
 use std::fs;
@@ -13,6 +14,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::OFlags;
 
@@ -31,14 +33,15 @@ pub(crate) use self::by_number::descriptor_mount;
 pub(crate) use self::by_number::descriptor_name;
 pub use self::by_number::enter_network;
 pub use self::by_number::ids;
-pub(crate) use self::by_number::is_called_away;
+pub use self::by_number::is_called_away;
 pub(crate) use self::by_number::is_ending;
-pub use self::by_number::mapped;
+pub use self::by_number::is_held;
 pub(crate) use self::by_number::network_of;
 pub use self::by_number::parent;
 pub use self::by_number::ran;
 pub(crate) use self::by_number::same_file;
 pub(crate) use self::by_number::same_memory;
+pub(crate) use self::by_number::send;
 pub use self::by_number::started;
 pub use self::by_number::state;
 pub(crate) use self::by_number::text;
@@ -96,6 +99,15 @@ impl Process {
         self.believed(state(Tid(self.tgid.0)))
     }
 
+    /// Its effective user, or root where it is not dumpable: proc(5).
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub fn user(&self) -> io::Result<u32> {
+        let user = fs::metadata(format!("/proc/{}", self.tgid)).map(|meta| meta.uid());
+        self.believed(user)
+    }
+
     /// Its network namespace.
     ///
     /// # Errors
@@ -112,6 +124,12 @@ impl Process {
         let threads = self.believed(threads(self.tgid))?;
         let is_stub = |tid: &Tid| stubs.iter().any(|stub| stub.tid() == *tid && stub.is_alive());
         Ok(threads.iter().all(|tid| tid.0 == self.tgid.0 || is_stub(tid)))
+    }
+}
+
+impl AsFd for Process {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
     }
 }
 
@@ -195,6 +213,15 @@ impl Thread {
         let found = state(self.tid);
         if self.is_alive() { found } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
     }
+
+    /// Whether it stands still at a debugger's will, or a freezer's.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub fn is_held(&self) -> io::Result<bool> {
+        let found = is_held(self.tid);
+        if self.is_alive() { found } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    }
 }
 
 /// A number that nobody can guess.
@@ -238,13 +265,6 @@ pub fn close_from(first: u32) -> io::Result<()> {
     // SAFETY: these descriptors were inherited, and nothing in this process holds one of them yet,
     // as the caller sees to.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) }).map(drop)
-}
-
-/// Kills every thread of the process that a traced thread belongs to, whose number is its own until
-/// its tracer takes note of its end.
-pub(crate) fn kill_traced(tgid: Tgid) -> io::Result<()> {
-    // SAFETY: both arguments are plain numbers.
-    check(unsafe { libc::kill(tgid.0, libc::SIGKILL) }.into()).map(drop)
 }
 
 /// A file that a guest has opened.

@@ -20,6 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
 pub use self::reader::dismiss;
+pub(crate) use self::reader::link_elsewhere;
 pub(crate) use self::reader::read_elsewhere;
 pub use self::reader::reap;
 use crate::Tid;
@@ -167,21 +168,22 @@ mod tests {
         let map = Map::new(2 * 4096);
         map.set(3, 7);
         let mut into = [9; 4100];
+        let share = crate::share::Share::own();
         let whole = [Range { addr: map.at(0), len: 4096 }, Range { addr: map.at(4096), len: 4 }];
         let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let before = open();
         // Other tests open files meanwhile, so it is tried often.
         let mut kept = usize::MAX;
         for _ in 0..20 {
-            assert_eq!(read_elsewhere(me(), &whole, &mut into, || true).unwrap(), 4100);
+            assert_eq!(read_elsewhere(me(), &whole, &mut into, &share, || true).unwrap(), 4100);
             kept = kept.min(open());
         }
         assert!(kept <= before + 4, "{kept} descriptors, {before} before");
         assert_eq!(into.iter().map(|byte| u32::from(*byte)).sum::<u32>(), 7);
         let none = [Range { addr: 0x10, len: 4 }];
-        let error = read_elsewhere(me(), &none, &mut into, || true).unwrap_err();
+        let error = read_elsewhere(me(), &none, &mut into, &share, || true).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
-        let nobody = read_elsewhere(Tid(i32::MAX), &whole, &mut into, || true).unwrap_err();
+        let nobody = read_elsewhere(Tid(i32::MAX), &whole, &mut into, &share, || true).unwrap_err();
         assert_eq!(nobody.raw_os_error(), Some(libc::ESRCH));
     }
 }

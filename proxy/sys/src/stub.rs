@@ -61,13 +61,15 @@ pub const fn request_offset(inputs: usize) -> usize {
 pub const INPUTS: usize = 32;
 
 impl Stub {
-    pub(crate) fn new(thread: Arc<Thread>, slot: usize, frame: Frame, window: AddrWindow) -> Self {
+    /// A thread that was planted in a slot.
+    #[must_use]
+    pub fn new(thread: Arc<Thread>, slot: usize, frame: Frame, window: AddrWindow) -> Self {
         let trap_ip = window.code() + Native::stub_code(&[]).trap_ip;
         Self { thread, slot, frame, socket: None, trap_ip }
     }
 
     /// The thread has ended, and another serves in its place.
-    pub(crate) fn replaced_by(&mut self, thread: Arc<Thread>) {
+    pub fn replaced_by(&mut self, thread: Arc<Thread>) {
         self.thread = thread;
         self.socket = None;
     }
@@ -148,6 +150,32 @@ pub fn set_after(ro: &mut [u8], after: AfterIoctl) {
     let mask = u32::from(AfterIoctl::MASK);
     let order = (u32::from_ne_bytes(*word) & !mask).wrapping_add(mask + 1);
     *word = (order | u32::from(after.bits())).to_ne_bytes();
+}
+
+/// Orders a waiting stub to park: it waits for the next order outside of its trap, for a minute at most.
+pub fn park(ro: &mut [u8]) {
+    let seconds = [60_u64, 0].map(u64::to_ne_bytes);
+    for (to, from) in ro.iter_mut().skip(control::PATIENCE).zip(seconds.as_flattened()) {
+        *to = *from;
+    }
+    set_after(ro, AfterIoctl::PARK);
+}
+
+/// Has a parked stub come to its trap.
+pub fn wake(ro: &mut [u8]) {
+    set_after(ro, AfterIoctl::NOTHING);
+    let Some(word) = ro.get(control::AFTER..) else { return };
+    // SAFETY: the word lies in memory that this process has mapped; the kernel wakes who waits there, and
+    // neither reads nor writes it.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+}
+
+/// Whether a stub shows that it cannot park: a filter of the guest's answers its futex(2).
+#[must_use]
+pub fn cannot_park(trap: &Notification) -> bool {
+    let result = Stub::shown_result(trap);
+    let usual = [libc::EAGAIN, libc::ETIMEDOUT, libc::EINTR].map(|errno| -i64::from(errno));
+    result < 0 && !usual.contains(&result)
 }
 
 /// Where bytes of the read-write half go.

@@ -20,7 +20,6 @@ use crate::frame::Frame;
 use crate::process;
 use crate::stub::INPUTS;
 use crate::stub::request_offset;
-use crate::window::CODE_LEN;
 use crate::window::RO_LEN;
 use crate::window::RW_LEN;
 
@@ -128,16 +127,16 @@ impl View {
             mman::mmap_anonymous(None, Self::LEN, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE)
         }?;
         let view = Self { start };
-        let half = |at: usize, len: usize, fd: BorrowedFd<'_>, from: i64, prot: ProtFlags| {
+        let half = |at: usize, len: usize, fd: BorrowedFd<'_>, prot: ProtFlags| {
             let len = NonZeroUsize::new(len).unwrap_or(NonZeroUsize::MIN);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
             let addr = start.addr().checked_add(at);
             // SAFETY: it replaces a part of the mapping made above, to which nothing refers: the
             // halves are RO_LEN and RW_LEN bytes long, and the mapping is both.
-            unsafe { mman::mmap(addr, len, prot, flags, fd, from) }
+            unsafe { mman::mmap(addr, len, prot, flags, fd, 0) }
         };
-        half(0, RO_LEN, ro, i64::try_from(CODE_LEN).unwrap_or(0), ProtFlags::PROT_READ)?;
-        half(RO_LEN, RW_LEN, rw, 0, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
+        half(0, RO_LEN, ro, ProtFlags::PROT_READ)?;
+        half(RO_LEN, RW_LEN, rw, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
         Ok(view)
     }
 

@@ -8,8 +8,8 @@ use std::ptr;
 
 use crate::arch::stub_fd;
 
-/// Bytes of the page that holds the stub's code.
-pub const CODE_LEN: usize = 4096;
+/// Bytes of the stub's code, with the calls that new stubs make in each slot.
+pub const CODE_LEN: usize = 16 << 10;
 /// Bytes of a slot's read-only region: two payloads of 64 KiB (CORE_IN and UHW_IN can both be
 /// that long), as much again for the other attributes, and a page each for control and array.
 pub const RO_LEN: usize = 256 << 10;

@@ -1,5 +1,10 @@
 //! A stub planted in a real process, on the host, with a null device.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test; clippy sees only the test functions themselves as such"
+)]
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -11,6 +16,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
 
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
@@ -19,13 +27,15 @@ use verbgate_sys::arch::AfterIoctl;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
 use verbgate_sys::frame::Ready;
-use verbgate_sys::plant::Ends;
+use verbgate_sys::frame::SealedCode;
+use verbgate_sys::plant::New;
 use verbgate_sys::plant::Origin;
 use verbgate_sys::plant::Planter;
 use verbgate_sys::plant::Traps;
 use verbgate_sys::process::PidFd;
 use verbgate_sys::process::Process;
 use verbgate_sys::process::Thread;
+use verbgate_sys::ptrace;
 use verbgate_sys::seccomp;
 use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Listener;
@@ -50,13 +60,13 @@ impl Drop for KillOnDrop {
 struct Alone<'a> {
     listener: &'a Listener,
     others: &'a mut Vec<Notification>,
-    foreseen: VecDeque<(u32, [u64; 6])>,
+    foreseen: VecDeque<(u32, [u64; 6], u64)>,
 }
 
 impl Traps for Alone<'_> {
     fn expect(&mut self, _: Tid) {}
 
-    fn foresee(&mut self, _: Tid, calls: Vec<(u32, [u64; 6])>) {
+    fn foresee(&mut self, _: Tid, calls: Vec<(u32, [u64; 6], u64)>) {
         self.foreseen = calls.into();
     }
 
@@ -68,21 +78,37 @@ impl Traps for Alone<'_> {
         true
     }
 
-    fn next(&mut self, tid: Tid) -> io::Result<Option<Notification>> {
-        if !self.listener.wait(1)? {
-            return Ok(None);
+    fn stubs_beside(&self) -> Vec<Tid> {
+        Vec::new()
+    }
+
+    fn take(&mut self, tid: Tid) -> Option<Notification> {
+        if !self.listener.wait(1).unwrap() {
+            return None;
         }
-        let notif = self.listener.receive()?;
-        if notif.tid == tid {
-            if self.foreseen.front() == Some(&(notif.nr, notif.args)) {
-                self.foreseen.pop_front();
-                self.listener.reply(notif.id, Reply::Continue)?;
-                return Ok(None);
-            }
-            return Ok(Some(notif));
+        let notif = self.listener.receive().unwrap();
+        if notif.tid != tid {
+            self.others.push(notif);
+            return None;
         }
-        self.others.push(notif);
-        Ok(None)
+        if self.foreseen.front() == Some(&(notif.nr, notif.args, notif.ip)) {
+            self.foreseen.pop_front();
+            self.listener.reply(notif.id, Reply::Continue).unwrap();
+            return None;
+        }
+        Some(notif)
+    }
+}
+
+/// Waits for a making, which this thread makes alone.
+fn wait_for<T>(making: impl Future<Output = T>) -> T {
+    let mut making = std::pin::pin!(making);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        ptrace::take_stops();
+        if let Poll::Ready(made) = making.as_mut().poll(&mut context) {
+            return made;
+        }
     }
 }
 
@@ -108,10 +134,9 @@ fn a_stub_runs_requests_and_shows_their_results() {
     let pidfd = PidFd::open(tgid).unwrap();
     let listener = Listener::from(pidfd.get_fd(GuestFd(LISTENER_AT)).unwrap());
     let _ = listener.wake_synchronously();
-    let ready = Ready::default();
+    let (ready, code) = (Ready::default(), SealedCode::new(window).unwrap());
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
 
-    let ends = Ends::default();
     let process = Process::open(tgid).unwrap();
     let mut stub: Option<Stub> = None;
     let mut idle = None;
@@ -130,6 +155,7 @@ fn a_stub_runs_requests_and_shows_their_results() {
         if stub.as_ref().is_some_and(|stub| stub.thread.tid() == notif.tid) {
             let stub = stub.as_ref().unwrap();
             assert!(stub.is_own_trap(window, &notif), "{notif:x?}");
+            assert!(code.is_mapped(notif.tid, 0, &stub.frame).unwrap());
             if let Some(guest) = waiting.take() {
                 if idle.is_some() || served > 0 {
                     assert_eq!(Stub::shown_result(&notif), -i64::from(libc::ENOTTY));
@@ -153,14 +179,11 @@ fn a_stub_runs_requests_and_shows_their_results() {
                 let mut traps =
                     Alone { listener: &listener, others: &mut others, foreseen: VecDeque::new() };
                 let way = Origin { process: &process, trap: &notif, is_own: false };
-                let mut planter = Planter {
-                    listener: &listener,
-                    traps: &mut traps,
-                    window,
-                    ready: &ready,
-                    ends: &ends,
-                };
-                stub = Some(planter.plant(way, 0, true).unwrap());
+                let mut planter = Planter { listener: &listener, traps: &mut traps, code: &code };
+                let (frame, ro) = ready.take().unwrap();
+                let new = New { slot: 0, ro: Some(ro.as_fd()), scratch: frame.scratch() };
+                let thread = wait_for(planter.plant(way, &new)).unwrap();
+                stub = Some(Stub::new(thread, 0, frame, window));
                 eprintln!("planted in {:?}", start.elapsed());
             }
             (true, Some(id)) => {

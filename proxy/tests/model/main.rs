@@ -35,16 +35,18 @@
 //! | `lives` | `process`: `Thread::is_alive` |
 //! | `ioctl`, `after` | the stub's code: `arch` |
 //!
+//! Here a stub is made in one step; [`making`] takes that step apart, and has guest code run in any thread.
+//!
 //! Not shown: what a request says (`tests/residue.rs` tries that), outputs that a guest forges in its
-//! half of the frame (nothing is decided by them), stops of a process, `vfork`, the connection manager,
-//! and what is made of a guest by ptrace beyond that it is held. A trap that is handled anew while a
-//! guest is served is so when that is over.
+//! half of the frame (nothing is decided by them), stops of a process, `vfork`, and the connection manager.
+//! A trap that is handled anew while a guest is served is so when that is over.
 //!
 //! That the test can fail is tested: each [`Defect`] is found, with the way that leads there, which
 //! `cargo test -p verbgate-proxy --test model -- --nocapture` prints.
 
 mod explore;
 mod guest;
+mod making;
 mod names;
 mod planting;
 mod serving;

@@ -1,6 +1,6 @@
 //! `verbgate-hostile bench`: how long bystanders wait beside each attack and, right after it and for as long, beside a
 //! load that computes and attacks nobody. Machines differ, and differ from one minute to the next; the ratio tells
-//! what the attack does.
+//! what the attack does. The load beside several attackers is as many processes, which take as much of the processors.
 
 use std::io;
 use std::process::Command;
@@ -13,6 +13,8 @@ pub(crate) const LOAD: &str = "load";
 const AIM: f64 = 100.0;
 /// A longer wait is the attack's doing if the longest beside the load is so many times shorter.
 const MOST: f64 = 10.0;
+/// The part of the requests beside a load of many that a bystander makes at least beside as many attackers.
+const FEWEST: f64 = 1.0 / 1.5;
 /// For how long an attack that goes on is watched, in milliseconds.
 const LASTS: &str = "3000";
 
@@ -21,6 +23,10 @@ const LASTS: &str = "3000";
 struct Waits {
     worst: [f64; 2],
     lasted: String,
+    /// Requests of the bystander inside, in a second.
+    rate: f64,
+    /// Processors that the attackers took.
+    processors: f64,
 }
 
 /// Tries every attack, or those whose names hold the first word; a line for each.
@@ -29,6 +35,8 @@ pub(crate) fn run(words: &[&str]) -> io::Result<u8> {
         [word, rest @ ..] if !word.starts_with("--") => (*word, rest),
         rest => ("", rest),
     };
+    let many = options.iter().position(|word| *word == "--minions");
+    let many = many.and_then(|at| options.get(at + 1)?.parse::<f64>().ok()).filter(|n| *n > 1.0);
     println!(
         "the longest wait of a bystander in ms: beside the attack, beside a load alone, ratio"
     );
@@ -38,10 +46,20 @@ pub(crate) fn run(words: &[&str]) -> io::Result<u8> {
         for user in ["nobody", "root"] {
             let attack = measure(&["run", name, "--user", user, "--lasts-ms", LASTS], options)?;
             let (cells, verdict) = match attack {
-                Ok(Waits { worst, lasted }) => {
-                    let load = ["run", LOAD, "--user", user, "--lasts-ms", &*lasted];
+                Ok(Waits { worst, lasted, rate, processors }) => {
+                    let share = many.map_or(0.0, |many| (1000.0 * processors / many).max(1.0));
+                    let share = format!("{share:.0}");
+                    let load =
+                        ["run", LOAD, "--user", user, "--lasts-ms", &*lasted, "--share", &share];
                     match measure(&load, options)? {
-                        Ok(load) => judge(worst, load.worst),
+                        Ok(load) => {
+                            let (cells, mut verdict) = judge(worst, load.worst);
+                            let ratio = rate / load.rate;
+                            if many.is_some() && ratio < FEWEST {
+                                verdict = "BROKEN: the bystander makes fewer requests".to_owned();
+                            }
+                            (cells, format!("{verdict}; {ratio:.2} of the requests"))
+                        }
                         Err(why) => (Default::default(), why),
                     }
                 }
@@ -76,12 +94,17 @@ fn measure(words: &[&str], options: &[&str]) -> io::Result<Result<Waits, String>
     let line = |which: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(which))?;
         let mut words = line.split(' ');
-        Some((words.next()?.parse::<f64>().ok()?, words.nth(2)?.to_owned()))
+        let (worst, lasted) = (words.next()?.parse::<f64>().ok()?, words.nth(2)?.to_owned());
+        let (requests, ms) = (words.nth(1)?.parse::<f64>().ok()?, lasted.parse::<f64>().ok()?);
+        Some((worst, lasted, requests / ms * 1000.0))
     };
+    let processors = text.lines().find_map(|line| line.strip_prefix("processors: "));
+    let processors = processors.and_then(|line| line.split(' ').next()?.parse::<f64>().ok());
     let lines = [line("bystander inside: worst "), line("bystander outside: worst ")];
     Ok(match (ran.status.code(), lines) {
-        (Some(0), [Some((inside, lasted)), Some((outside, _))]) => {
-            Ok(Waits { worst: [inside, outside], lasted })
+        (Some(0), [Some((inside, lasted, rate)), Some((outside, ..))]) => {
+            let processors = processors.unwrap_or(0.0) / lasted.parse::<f64>().unwrap_or(1.0);
+            Ok(Waits { worst: [inside, outside], lasted, rate, processors })
         }
         (Some(77), _) => Err("skipped".to_owned()),
         _ => Err(broken.unwrap_or("BROKEN: it says nothing").to_owned()),

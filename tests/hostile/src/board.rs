@@ -49,6 +49,9 @@ pub(crate) enum Word {
 pub(crate) struct Board(&'static [AtomicU64]);
 
 impl Board {
+    /// Far from all else: what a guest writes at random does not come here.
+    const PLACE: u64 = 0x2a5a_5a5a_0000;
+
     /// Makes the file, for everybody to write.
     pub(crate) fn make(dir: &str) -> io::Result<Self> {
         let path = Path::new(dir).join("board");
@@ -62,9 +65,10 @@ impl Board {
     pub(crate) fn open(dir: &str) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(Path::new(dir).join("board"))?;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
-        let at = mmap(0, PAGE, prot, libc::MAP_SHARED, file.as_raw_fd())?;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let at = mmap(Self::PLACE, PAGE, prot, flags, file.as_raw_fd())?;
         let at = std::ptr::with_exposed_provenance::<AtomicU64>(at as usize);
-        // SAFETY: a page of shared memory that is never unmapped; every process uses it as atomic
+        // SAFETY: a page of shared memory that is never unmapped, or only for the same page; every process uses it as atomic
         // words, and zeros are such.
         Ok(Self(unsafe { std::slice::from_raw_parts(at, (PAGE / 8) as usize) }))
     }
@@ -88,6 +92,11 @@ impl Board {
 
     pub(crate) fn set_mine(&self, offset: usize, value: u64) {
         self.at(Word::Mine, offset).store(value, Ordering::SeqCst);
+    }
+
+    /// Adds to a word of the attack's own.
+    pub(crate) fn add_mine(&self, offset: usize, value: u64) {
+        self.at(Word::Mine, offset).fetch_add(value, Ordering::Relaxed);
     }
 
     /// Waits for a word that is not zero, for a bounded time.

@@ -32,7 +32,12 @@ impl Drop for Few {
 
 /// Since 6.14, a pid namespace has a limit of its own.
 pub(crate) fn namespaces_have_their_own() -> bool {
+    release() >= (6, 14)
+}
+
+/// The kernel's release, as 6 and 14.
+pub(crate) fn release() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut parts = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (6, 14)
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }

@@ -161,6 +161,9 @@ pub(crate) fn stand_by(dir: &str, which: &str) -> io::Result<u8> {
 pub(crate) fn attack(dir: &str) -> io::Result<u8> {
     let guest = Guest::new(dir)?;
     let attack = attacks::find(guest.settings.get("attack"))?;
+    for _ in 1..guest.settings.get("minions").parse().unwrap_or(1) {
+        minion(|| (attack.guest)(&Guest::new(dir)?))?;
+    }
     match (attack.guest)(&guest) {
         Ok(()) => Ok(0),
         Err(error) if error.to_string().starts_with("SKIPPED") => {

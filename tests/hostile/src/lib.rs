@@ -30,6 +30,7 @@ mod faults;
 mod few;
 mod fuse;
 mod guest;
+mod held;
 mod look;
 mod options;
 mod random;

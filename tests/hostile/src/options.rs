@@ -4,7 +4,9 @@ use std::io;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::attacks::calls::SOME;
 use crate::board::now;
+use crate::held::Means;
 
 /// What is asked for on the command line.
 #[derive(Clone, Debug)]
@@ -19,6 +21,8 @@ pub(crate) struct Options {
     pub(crate) machine: bool,
     /// No sandbox, to see that what is tried works where nothing stands in its way.
     pub(crate) native: bool,
+    /// 32-bit programs run in the sandboxes.
+    pub(crate) compat: bool,
     /// The IPv4 address by which the connection manager finds the first device.
     pub(crate) address: String,
     /// Names what an attack does at random.
@@ -27,6 +31,14 @@ pub(crate) struct Options {
     pub(crate) container: Option<String>,
     /// Real devices answer requests with success.
     pub(crate) real: bool,
+    /// So many processes attack in the same way at once.
+    pub(crate) minions: u32,
+    /// The share of a processor that each process of a load takes, in thousandths; 0: every processor, all of it.
+    pub(crate) share: u32,
+    /// How many calls a generated attack makes.
+    pub(crate) calls: u64,
+    /// All guests of the attacked sandbox are held for a while, once the attack is in effect.
+    pub(crate) held: Option<(Means, Duration)>,
 }
 
 impl Options {
@@ -45,6 +57,9 @@ impl Options {
         for (device, _) in &self.devices {
             command.args(["--device", device]);
         }
+        if self.compat {
+            command.arg("--compat");
+        }
         command.arg("--").arg(program);
         command
     }
@@ -57,10 +72,15 @@ impl Options {
             lasts: Duration::ZERO,
             machine: false,
             native: false,
+            compat: false,
             address: String::new(),
             seed: now(),
             container: None,
             real: false,
+            minions: 1,
+            share: 0,
+            calls: SOME,
+            held: None,
         };
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -81,8 +101,14 @@ impl Options {
                 "--seed" => options.seed = value()?.parse().map_err(io::Error::other)?,
                 "--address" => options.address = value()?,
                 "--container" => options.container = Some(value()?),
+                "--compat" => options.compat = true,
                 "--native" => options.native = true,
                 "--real" => options.real = true,
+                "--minions" => options.minions = value()?.parse().map_err(io::Error::other)?,
+                "--share" => options.share = value()?.parse().map_err(io::Error::other)?,
+                "--calls" => options.calls = value()?.parse().map_err(io::Error::other)?,
+                "--stopped-s" => options.held = Some((Means::Signal, seconds(&value()?)?)),
+                "--frozen-s" => options.held = Some((Means::Freezer, seconds(&value()?)?)),
                 other => return Err(io::Error::other(format!("unknown option {other}"))),
             }
         }
@@ -99,6 +125,10 @@ impl Options {
             _ => format!("/dev/infiniband/{node}"),
         }
     }
+}
+
+fn seconds(word: &str) -> io::Result<Duration> {
+    Ok(Duration::from_secs(word.parse().map_err(io::Error::other)?))
 }
 
 /// `NODE=PATH`, or `DEVICE:NODE`.

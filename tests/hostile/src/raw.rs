@@ -225,6 +225,29 @@ impl Stack {
     }
 }
 
+/// A filter's instruction: `struct sock_filter` without jumps.
+pub(crate) fn line(code: u16, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code, jt: 0, jf: 0, k }
+}
+
+/// Jumps over so many instructions where the word that was loaded is `k`, and over so many others where it is not.
+pub(crate) fn test(k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: 0x15, jt, jf, k }
+}
+
+/// Loads a word of `struct seccomp_data`, and ends with an action.
+pub(crate) const LOAD: u16 = 0x20;
+pub(crate) const RETURN: u16 = 0x06;
+pub(crate) const ALLOW: u32 = 0x7fff_0000;
+
+/// Puts this thread under a filter, or all threads, by `SECCOMP_FILTER_FLAG_TSYNC`.
+pub(crate) fn confine(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    call(libc::SYS_prctl, &[libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0])?;
+    let mode = u64::from(libc::SECCOMP_SET_MODE_FILTER);
+    call(libc::SYS_seccomp, &[mode, flags, addr(&program)]).map(drop)
+}
+
 /// Forks a process that has this number, which must be free: `set_tid` of clone3(2).
 pub(crate) fn fork_as(number: i32, child: impl FnOnce() -> i32) -> io::Result<i32> {
     #[repr(C)]
@@ -320,29 +343,43 @@ fn message(
 }
 
 /// A function in a page of the caller's: `ioctl(fd, RDMA_VERBS_IOCTL, request)`.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn ioctl_at(page: u64) -> io::Result<impl Fn(i32, u64) + Send> {
-    // mov rdx, rsi; mov esi, imm32; mov eax, 16; syscall; ret
-    let code: [u8; 16] =
-        [0x48, 0x89, 0xf2, 0xbe, 0x01, 0x1b, 0x18, 0xc0, 0xb8, 16, 0, 0, 0, 0x0f, 0x05, 0xc3];
-    for (place, word) in code.chunks_exact(8).enumerate() {
-        poke(page + 8 * place as u64, u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+pub(crate) fn ioctl_at(page: u64) -> impl Fn(i32, u64) + Send {
+    for (place, word) in (0..).zip(IOCTL) {
+        poke(page + 8 * place, word);
     }
-    Ok(move |fd: i32, request: u64| {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: what was written to the page becomes code; no memory changes.
+    unsafe {
+        std::arch::asm!("dc cvau, {0}", "dsb ish", "ic ivau, {0}", "dsb ish", "isb", in(reg) page);
+    }
+    move |fd: i32, request: u64| {
         let at = std::ptr::with_exposed_provenance::<()>(page as usize);
         // SAFETY: the code above is at this address, and follows the C calling convention; if the
         // page goes away, its caller is meant to wait for ever.
         let code = unsafe { std::mem::transmute::<*const (), extern "C" fn(u64, u64) -> i64>(at) };
         code(int(fd), request);
-    })
+    }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn ioctl_at(_: u64) -> io::Result<impl Fn(i32, u64) + Send> {
-    Err::<fn(i32, u64), _>(io::Error::other(
-        "SKIPPED: needs x86_64, whose code this attacker writes",
-    ))
-}
+/// That function's code: mov rdx, rsi; mov esi, imm32; mov eax, imm32; syscall; ret.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const IOCTL: [u64; 2] =
+    [0xc018_1b01_bef2_8948, 0xc305_0f00_0000_00b8 | (libc::SYS_ioctl as u64) << 8];
+/// The last word with other instructions: `int 0x80` or a jump to itself in the place of the call.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const CHANGED: [u64; 2] =
+    [IOCTL[1] ^ (0x050f ^ 0x80cd) << 40, IOCTL[1] ^ (0x050f ^ 0xfeeb) << 40];
+
+/// That function's code: mov x2, x1; mov x1, imm16; movk x1, imm16, lsl 16; mov x8, imm16; svc 0; ret.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const IOCTL: [u64; 3] = [
+    0xd283_6021_aa01_03e2,
+    0xd280_0008_f2b8_0301 | (libc::SYS_ioctl as u64) << 37,
+    0xd65f_03c0_d400_0001,
+];
+/// The last word with other instructions: `svc 1`, which is the same call, or a jump to itself in the place of the call.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const CHANGED: [u64; 2] = [0xd65f_03c0_d400_0021, 0xd65f_03c0_1400_0000];
 
 /// mount(2).
 pub(crate) fn mount(

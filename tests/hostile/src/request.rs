@@ -62,8 +62,16 @@ pub(crate) fn command(fd: i32, number: u32, words: &[u64], response: u64) -> io:
 /// Lays DEVICE.QUERY_CONTEXT out in memory, its two outputs in other memory; for a real device,
 /// which has no answer to that, DEVICE.QUERY_PORT.
 pub(crate) fn lay_out(request: u64, outputs: u64) {
-    let driver = real().map_or(0, |_| RXE);
-    for (place, word) in words(outputs, driver).into_iter().enumerate() {
+    put(request, words(outputs, real().map_or(0, |_| RXE)));
+}
+
+/// Lays out the same for the device of a descriptor.
+pub(crate) fn lay_out_on(fd: i32, request: u64, outputs: u64) {
+    put(request, words(outputs, driver_of(fd)));
+}
+
+fn put(request: u64, words: [u64; 7]) {
+    for (place, word) in words.into_iter().enumerate() {
         poke(request + 8 * place as u64, word);
     }
 }

@@ -1,7 +1,6 @@
 //! A hostile guest's ways to find its stub, to end the stub, and to take the stub's place.
 //!
-//! No address is known beforehand: the mappings' names, the code's bytes and
-//! `/proc/self/task/TID/syscall` say everything.
+//! No address is known beforehand: the mappings' names and the code's bytes say everything.
 
 use std::fs;
 use std::io;
@@ -14,14 +13,20 @@ use std::time::Instant;
 use libc::c_int;
 use libc::c_void;
 
+use crate::raw;
+use crate::raw::ALLOW;
+use crate::raw::LOAD;
+use crate::raw::RETURN;
 use crate::raw::Stack;
 use crate::raw::addr;
 use crate::raw::call;
 use crate::raw::clone;
 use crate::raw::gettid;
 use crate::raw::has_thread;
+use crate::raw::line;
 use crate::raw::peek;
 use crate::raw::sleep;
+use crate::raw::test;
 use crate::raw::threads;
 
 /// A mapping of this process.
@@ -66,11 +71,12 @@ const MARK: u64 = 0x5a5a;
 /// What the impostor's first result is.
 pub(crate) const MADE_UP: i32 = 0x1234;
 
+/// The part of a request that stands at the end of the frame: `struct ib_uverbs_ioctl_hdr`, 32 attributes, and 4 bytes of
+/// the next.
+const REQUEST: u64 = 24 + 32 * 16 + 4;
+
 /// The stub that a first request has planted; none of `own` is it.
 pub(crate) fn find(own: &[i32]) -> io::Result<Seen> {
-    if !cfg!(target_arch = "x86_64") {
-        return Err(io::Error::other("SKIPPED: needs x86_64, whose stub this attacker knows"));
-    }
     // The first stub's code stands right before its frame.
     let [code, frame, ..] = mappings("memfd:verbgate-stub")[..] else {
         return Err(io::Error::other("no mapping of a stub: nothing was planted"));
@@ -78,33 +84,32 @@ pub(crate) fn find(own: &[i32]) -> io::Result<Seen> {
     let scratch = mappings("memfd:verbgate-scratch").first().copied().unwrap_or(frame);
     let tid = threads().into_iter().find(|tid| !own.contains(tid));
     let tid = tid.ok_or_else(|| io::Error::other("no thread besides our own: no stub"))?;
-    // On its way back to its trap.
-    sleep(20);
-    let trap = trap_of(tid).unwrap_or_else(|| Trap {
+    // A stub that waits for long does so elsewhere. It seals and closes before its first trap.
+    let trap = Trap {
         nr: libc::SYS_ioctl as u64,
-        args: [0, crate::request::RDMA_VERBS_IOCTL, frame.end - 4096, 0, 0, 0],
-        ip: third_call(code),
-    });
+        args: [0, crate::request::RDMA_VERBS_IOCTL, frame.end - REQUEST, 0, 0, 0],
+        ip: calls_of(code).nth(2).unwrap_or(code.start),
+    };
     Ok(Seen { tid, code, frame, scratch, trap })
 }
 
-fn trap_of(tid: i32) -> Option<Trap> {
-    let line = fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
-    let mut words = line.split_whitespace();
-    let nr = words.next()?.parse().ok()?;
-    let rest: Vec<u64> = words
-        .filter_map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok())
-        .collect();
-    Some(Trap { nr, args: rest.get(..6)?.try_into().ok()?, ip: *rest.get(7)? })
-}
+/// `syscall` or `svc #0`, its bytes, and where instructions begin.
+const CALL: (u64, u64, usize) =
+    if cfg!(target_arch = "x86_64") { (0x050f, 2, 1) } else { (0xd400_0001, 4, 4) };
 
-/// Where the third `syscall` of the code returns to: the stub seals and closes before its first trap.
-fn third_call(code: Mapping) -> u64 {
-    let is = |at: &u64| peek(*at) & 0xffff == 0x050f;
-    (code.start..code.end - 8).filter(is).nth(2).map_or(code.start, |at| at + 2)
+/// The places to which the calls of some code return.
+fn calls_of(code: Mapping) -> impl Iterator<Item = u64> {
+    let (call, len, step) = CALL;
+    let is = move |at: &u64| peek(*at) << (64 - 8 * len) == call << (64 - 8 * len);
+    (code.start..code.end - 8).step_by(step).filter(is).map(move |at| at + len)
 }
 
 impl Seen {
+    /// The word of orders, in which a stub waits that has nothing to do.
+    pub(crate) fn word(&self) -> u64 {
+        self.frame.start
+    }
+
     /// Has the kernel end the stub when it comes to its trap again: a filter of the guest's own,
     /// for all its threads. Threads that carry the mark may pass.
     pub(crate) fn end_at_its_next_trap(&self) -> io::Result<()> {
@@ -113,13 +118,7 @@ impl Seen {
 
     /// The same at another of its calls, which returns to this address.
     pub(crate) fn end_at(&self, ip: u64) -> io::Result<()> {
-        const LOAD: u16 = 0x20;
-        const EQUAL: u16 = 0x15;
-        const RETURN: u16 = 0x06;
         const KILL_THREAD: u32 = 0;
-        const ALLOW: u32 = 0x7fff_0000;
-        let line = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
-        let test = |k, jt, jf| libc::sock_filter { code: EQUAL, jt, jf, k };
         let (low, high) = (ip as u32, (ip >> 32) as u32);
         let mark = MARK as u32;
         // struct seccomp_data: instruction_pointer at 8, args[4] at 48, args[5] at 56.
@@ -135,22 +134,17 @@ impl Seen {
             line(RETURN, KILL_THREAD),
             line(RETURN, ALLOW),
         ];
-        let program =
-            libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-        call(libc::SYS_prctl, &[libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0])?;
-        let (mode, sync) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
-        call(libc::SYS_seccomp, &[u64::from(mode), sync, addr(&program)]).map(drop)
+        raw::confine(&program, libc::SECCOMP_FILTER_FLAG_TSYNC)
     }
 
     /// Where the calls of its code return to.
     pub(crate) fn calls(&self) -> Vec<u64> {
-        let is = |at: &u64| peek(*at) & 0xffff == 0x050f;
-        (self.code.start..self.code.end - 8).filter(is).map(|at| at + 2).collect()
+        calls_of(self.code).collect()
     }
 
     /// Waits until the stub has ended.
     pub(crate) fn wait_ended(&self, patience: Duration) -> bool {
-        crate::raw::within(patience, || !has_thread(self.tid))
+        raw::within(patience, || !has_thread(self.tid))
     }
 
     /// What a thread has in its registers that shows `result` in the stub's place: all that can be
@@ -158,13 +152,14 @@ impl Seen {
     fn registers(&self, result: i64, how: Entry) -> [u64; 16] {
         let [fd, command, request, _, _, _] = self.trap.args;
         let at = match how {
-            Entry::Trap => self.trap.ip - 2,
+            Entry::Trap => self.trap.ip - CALL.1,
             Entry::Start => self.code.start,
         };
         let frame = self.frame.start;
         let shown = result.cast_unsigned();
         let first = if how == Entry::Trap { self.trap.nr } else { shown };
-        // at, rax, rdi, rsi, rdx, r10, r8, r9, rbx, rbp, r12, r13, r14, r15
+        // at, rax, rdi, rsi, rdx, r10, r8, r9, rbx, rbp, r12, r13, r14, r15; on arm64 at, x8, x0 to x5, x24, x23, x19
+        // to x22.
         [
             at,
             first,
@@ -326,7 +321,21 @@ fn enter(registers: &[u64; 16]) -> ! {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn enter(_: &[u64; 16]) -> ! {
-    crate::raw::exit(77)
+#[cfg(target_arch = "aarch64")]
+fn enter(registers: &[u64; 16]) -> ! {
+    // SAFETY: none, as above.
+    unsafe {
+        std::arch::asm!(
+            "ldp x9, x8, [x10]",
+            "ldp x0, x1, [x10, #0x10]",
+            "ldp x2, x3, [x10, #0x20]",
+            "ldp x4, x5, [x10, #0x30]",
+            "ldp x24, x23, [x10, #0x40]",
+            "ldp x19, x20, [x10, #0x50]",
+            "ldp x21, x22, [x10, #0x60]",
+            "br x9",
+            in("x10") registers.as_ptr(),
+            options(noreturn),
+        )
+    }
 }

@@ -27,6 +27,7 @@ use crate::few::Few;
 use crate::few::PID_MAX;
 use crate::few::namespaces_have_their_own;
 use crate::guest::NAME;
+use crate::held;
 use crate::look;
 use crate::options::Options;
 use crate::raw;
@@ -58,7 +59,7 @@ pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {
         println!("SKIPPED: needs root, for namespaces and for processes of several users");
         return Ok(SKIPPED);
     }
-    let few = Few::new(attack.numbers, options.machine)?;
+    let few = Few::new(numbers(attack, &options), options.machine)?;
     let dir = format!("/tmp/verbgate-hostile-{}-{}", std::process::id(), crate::board::now());
     fs::create_dir(&dir)?;
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS;
@@ -78,6 +79,11 @@ pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {
     }
     let _ = fs::remove_dir(&dir);
     Ok(u8::try_from(code.unwrap_or(1)).unwrap_or(1))
+}
+
+/// The limit of process numbers: few, but for a crowd.
+fn numbers(attack: &Attack, options: &Options) -> u32 {
+    if options.minions > 1 { attack.numbers + 32 * options.minions } else { attack.numbers }
 }
 
 /// The world, seen from its process 1.
@@ -101,7 +107,7 @@ impl<'a> World<'a> {
         fs::create_dir(format!("{dir}/open"))?;
         fs::set_permissions(format!("{dir}/open"), fs::Permissions::from_mode(0o1777))?;
         if namespaces_have_their_own() {
-            fs::write(PID_MAX, attack.numbers.to_string())?;
+            fs::write(PID_MAX, numbers(attack, options).to_string())?;
         }
         // Numbers below 300 are not given again: the first time round must be over.
         for _ in 0..320 {
@@ -112,7 +118,7 @@ impl<'a> World<'a> {
         let settings = |answer: i32, other: i32| {
             format!(
                 "attack={}\nuser={}\ndevice={}\nother={}\n\
-                 answer={answer}\nother-answer={other}\nreal={}\nseed={}\naddress={}\n",
+                 answer={answer}\nother-answer={other}\nreal={}\nseed={}\naddress={}\nminions={}\ncompat={}\nshare={}\ncalls={}\n",
                 attack.name,
                 options.user,
                 options.path(0),
@@ -120,6 +126,10 @@ impl<'a> World<'a> {
                 u8::from(options.real),
                 options.seed,
                 options.address,
+                options.minions,
+                options.compat,
+                options.share,
+                options.calls,
             )
         };
         let text = if options.real {
@@ -175,6 +185,7 @@ impl<'a> World<'a> {
             bystander.meter.take_worst();
             bystander.meter.requests()
         });
+        let supervisor_before = look::used(attacked).unwrap_or_default();
         let begun = Instant::now();
         self.board.set(Word::Go, 1);
         let helper = match self.attack.outside {
@@ -186,6 +197,15 @@ impl<'a> World<'a> {
         };
         self.watch(&bystanders);
         let lasted = begun.elapsed().as_millis();
+        let used = [
+            look::used_by_attackers(attacked),
+            look::used(attacked).unwrap_or_default().saturating_sub(supervisor_before),
+        ];
+        println!(
+            "processors: {:.0} ms of the attackers, {:.0} ms of their supervisor",
+            millis(used[0]),
+            millis(used[1])
+        );
         for (bystander, before) in bystanders.iter().zip(before_go) {
             let Bystander { which, meter, .. } = bystander;
             println!(
@@ -250,7 +270,7 @@ impl<'a> World<'a> {
         let begun = Instant::now();
         let requests = || bystanders.each_ref().map(|bystander| bystander.meter.requests());
         let first = requests();
-        let mut noticed = None;
+        let (mut noticed, mut held) = (None, self.options.held);
         loop {
             for Bystander { which, meter, served } in bystanders {
                 let before = meter.requests();
@@ -263,6 +283,18 @@ impl<'a> World<'a> {
             }
             let done = self.board.get(Word::AttackerDone) != 0;
             let now = requests();
+            // Some attacks have no moment in which they are in effect.
+            let begun_well = self.board.get(Word::InEffect) != 0 || now[0] - first[0] > AFTER;
+            if let Some((means, long)) = held.take_if(|_| begun_well || done) {
+                let outside = bystanders[1].meter.requests();
+                match held::hold(bystanders[0].served[0], means, long) {
+                    Ok(ended) => ended.iter().for_each(|line| self.broken(line)),
+                    Err(error) => self.broken(&format!("the guests cannot be held: {error}")),
+                }
+                if bystanders[1].meter.requests() == outside {
+                    self.broken("the other sandbox made no request while these guests were held");
+                }
+            }
             if done || self.board.get(Word::InEffect) != 0 {
                 let from = *noticed.get_or_insert(now);
                 let enough = if done { AFTER } else { BESIDE };

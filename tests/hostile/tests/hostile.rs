@@ -50,6 +50,9 @@ fn is_installed(runtime: &str) -> bool {
 #[track_caller]
 fn holds(attack: &str) {
     let mut worlds = vec![vec!["nobody"], vec!["root"]];
+    if matches!(attack, "ways" | "generated") {
+        worlds.push(vec!["nobody", "--compat"]);
+    }
     if verbgate_hostile::going_on().contains(&attack) {
         if is_installed("crun") {
             worlds.push(vec!["root", "--container", "crun"]);
@@ -57,6 +60,19 @@ fn holds(attack: &str) {
             println!("SKIPPED in a container: crun(1) is not installed");
         }
     }
+    try_in(attack, worlds);
+}
+
+/// An attack by crowds, so many processes at once; and one whose guests are stopped and frozen meanwhile.
+#[track_caller]
+fn holds_by_crowds(attack: &str) {
+    let ways =
+        [["--minions", "24"], ["--minions", "300"], ["--stopped-s", "30"], ["--frozen-s", "30"]];
+    try_in(attack, ways.map(|[option, value]| vec!["root", option, value]).to_vec());
+}
+
+#[track_caller]
+fn try_in(attack: &str, worlds: Vec<Vec<&str>>) {
     let mut broken = Vec::new();
     for words in worlds {
         let mut command = Command::new(env!("CARGO_BIN_EXE_verbgate-hostile"));
@@ -98,6 +114,10 @@ attacks! {
     hostile_impersonate_from_start: "impersonate_from_start",
     hostile_dead_stub: "dead_stub",
     hostile_dead_stub_anywhere: "dead_stub_anywhere",
+    hostile_filters: "filters",
+    hostile_parked: "parked",
+    hostile_ways: "ways",
+    hostile_generated: "generated",
     hostile_innocent: "innocent",
     hostile_heirs: "heirs",
     hostile_lives: "lives",
@@ -135,6 +155,36 @@ attacks! {
     hostile_no_descriptors: "no_descriptors",
     hostile_connections: "connections",
     hostile_accomplice: "accomplice",
+}
+
+/// Waits, which a crowd has at once.
+macro_rules! crowds {
+    ($($test:ident: $attack:literal,)*) => {
+        $(
+            #[test]
+            #[ignore = "two to five minutes; `cargo xtask test --all` runs it"]
+            fn $test() {
+                holds_by_crowds($attack);
+            }
+        )*
+    };
+}
+
+crowds! {
+    crowd_of_stall: "stall",
+    crowd_of_fuse_getattr: "fuse_getattr",
+    crowd_of_fuse_flush: "fuse_flush",
+    crowd_of_fuse_read: "fuse_read",
+    crowd_of_fuse_path: "fuse_path",
+    crowd_of_fuse_access: "fuse_access",
+    crowd_of_faults_request: "faults_request",
+    crowd_of_faults_path: "faults_path",
+    crowd_of_faults_access: "faults_access",
+    crowd_of_faults_vector: "faults_vector",
+    crowd_of_faults_write: "faults_write",
+    crowd_of_faults_input: "faults_input",
+    crowd_of_faults_output: "faults_output",
+    crowd_of_faults_of_programs: "faults_of_programs",
 }
 
 #[test]

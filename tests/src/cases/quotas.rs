@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -16,6 +17,7 @@ use super::Verdict;
 use super::containers::of_each;
 use super::tenants::Script;
 use crate::bundle::Container;
+use crate::bundle::bind;
 use crate::exec;
 use crate::exec::Program;
 use crate::world::Place;
@@ -36,6 +38,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("tenant_that_holds_much_is_slowed_by_class", slowed),
         Case::new("container_is_bounded_by_the_kernel_too", |world| of_each(world, bounded)),
         Case::new("supervisor_is_bounded_and_ends_closed", |world| of_each(world, ends_closed)),
+        Case::new("frozen_and_squeezed_container_is_served", |world| of_each(world, frozen)),
     ]
 }
 
@@ -261,23 +264,9 @@ fn ends_closed(world: &World, runtime: &'static str) -> Result<()> {
     exec::wait_until("the container to open the device", || {
         Ok(program.stdout_so_far()?.contains("opened") || program.has_ended()?)
     })?;
-    let one = || -> Result<Value> {
-        let mut ps = world.program("verbgate");
-        ps.args(["ps", "--json"]);
-        let all: Value = serde_json::from_str(&exec::run(ps)?.expect_status(0)?.stdout)?;
-        let one = all.as_array().and_then(|all| all.iter().find(|one| one["id"] == *container.id));
-        one.cloned().with_context(|| format!("{} is not among {all}", container.id))
-    };
-    let shown = one()?;
-    let pid = |of: &Value, key: &str| of.get(key).and_then(Value::as_i64);
-    let supervisor = pid(&shown, "supervisor").context("no supervisor")?;
-    let first = pid(&shown, "pid").context("no first process")?;
-    let groups = fs::read_to_string(format!("/proc/{supervisor}/cgroup"))?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).context("no version 2")?;
-    let group = Path::new("/sys/fs/cgroup").join(group.trim_start_matches('/'));
-    if !group.file_name().is_some_and(|name| name.to_string_lossy().starts_with("verbgate-lab-")) {
-        bail!("the supervisor is in {groups}: {}", program.describe()?);
-    }
+    let shown = shown(world, &container)?;
+    let first = shown.get("pid").and_then(Value::as_i64).context("no first process")?;
+    let group = group_of_supervisor(&shown)?;
     let limit = fs::read_to_string(group.join("memory.max")).context("no bound of memory")?;
     if limit.trim() != "268435456" {
         bail!("the bound is {limit}");
@@ -286,7 +275,9 @@ fn ends_closed(world: &World, runtime: &'static str) -> Result<()> {
     println!("    {runtime}: the supervisor's group uses {} bytes", used.trim());
     // The kernel has the group reclaim, and then ends who is in the group.
     fs::write(group.join("memory.max"), "0")?;
-    exec::wait_until("the supervisor's end", || Ok(pid(&one()?, "supervisor").is_none()))?;
+    exec::wait_until("the supervisor's end", || {
+        Ok(self::shown(world, &container)?.get("supervisor").is_none_or(Value::is_null))
+    })?;
     fs::write(format!("/proc/{first}/root/tmp/go"), "")?;
     let ended = program.wait()?;
     if ended.stdout.split_whitespace().collect::<Vec<_>>() != ["opened", "ENOSYS", "ENOSYS"] {
@@ -294,6 +285,81 @@ fn ends_closed(world: &World, runtime: &'static str) -> Result<()> {
     }
     drop(container);
     exec::wait_until("the group's end", || Ok(!group.exists()))
+}
+
+/// The row of `verbgate ps` of a container.
+fn shown(world: &World, container: &Container) -> Result<Value> {
+    let mut ps = world.program("verbgate");
+    ps.args(["ps", "--json"]);
+    let all: Value = serde_json::from_str(&exec::run(ps)?.expect_status(0)?.stdout)?;
+    let one = all.as_array().and_then(|all| all.iter().find(|one| one["id"] == *container.id));
+    one.cloned().with_context(|| format!("{} is not among {all}", container.id))
+}
+
+/// The control group of a container's supervisor, which is its own.
+fn group_of_supervisor(shown: &Value) -> Result<PathBuf> {
+    let supervisor = shown.get("supervisor").and_then(Value::as_i64).context("no supervisor")?;
+    let groups = fs::read_to_string(format!("/proc/{supervisor}/cgroup"))?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).context("no version 2")?;
+    let group = Path::new("/sys/fs/cgroup").join(group.trim_start_matches('/'));
+    if !group.file_name().is_some_and(|name| name.to_string_lossy().starts_with("verbgate-lab-")) {
+        bail!("the supervisor is in {groups}");
+    }
+    Ok(group)
+}
+
+/// A container whose control group is frozen again and again while its processes open the device. Each is served where
+/// the container has little memory, and none is ended where the supervisor has.
+fn frozen(world: &World, runtime: &'static str) -> Result<()> {
+    const PROCESSES: &str = "60";
+    let guest = world.beside("verbgate-guest");
+    let guest = guest.to_str().context("an odd path")?;
+    let argv = [guest, "storm", &world.node_path(), PROCESSES, "1", "4", "0"];
+    for who in ["container", "supervisor"] {
+        let container = Container::new(world, runtime, "frozen", &argv)?;
+        container.add("/mounts", "-", bind(guest))?;
+        let own = format!("/verbgate-frozen-{runtime}");
+        container.add("/linux", "cgroupsPath", own.clone().into())?;
+        let group = Path::new("/sys/fs/cgroup").join(&own[1..]);
+        let mut program = Program::start(container.run())?;
+        exec::wait_until("the container's group", || {
+            Ok(group.join("cgroup.freeze").exists() || program.has_ended()?)
+        })?;
+        if who == "container" {
+            // Swapped or thrown away and read again, it goes on slowly.
+            let _ = fs::write(group.join("memory.high"), "6M");
+        } else {
+            let own = || shown(world, &container).and_then(|shown| group_of_supervisor(&shown));
+            exec::wait_until("the supervisor's group", || {
+                Ok(own().is_ok() || program.has_ended()?)
+            })?;
+            let group = own()?;
+            let used = fs::read_to_string(group.join("memory.current"))?;
+            fs::write(group.join("memory.high"), used.trim())?;
+        }
+        let mut times = 0;
+        for long in [0.1, 0.5, 5.0].into_iter().cycle().take(6) {
+            // The group is gone as soon as the container has ended.
+            times += i32::from(fs::write(group.join("cgroup.freeze"), "1").is_ok());
+            std::thread::sleep(std::time::Duration::from_secs_f64(long));
+            let _ = fs::write(group.join("cgroup.freeze"), "0");
+            if program.has_ended()? {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        let ended = program.wait()?.expect_status(0)?;
+        let served = format!("{{\"Code(0)\": {PROCESSES}}}\nbystander: Code(0)\n");
+        let wrong = match who {
+            "container" => ended.stdout != served,
+            _ => ended.stdout.contains("Signal") || !ended.stdout.contains("bystander: Code"),
+        };
+        println!("    {runtime}, little memory of the {who}: {}", ended.stdout.trim());
+        if wrong || times == 0 {
+            bail!("frozen {times} times: {ended}");
+        }
+    }
+    Ok(())
 }
 
 /// A container of a user without rights, whose engine would let the user lock little.

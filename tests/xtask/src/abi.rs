@@ -70,6 +70,11 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Diff { old, new } => {
             let differences = diff(&facts(&old)?, &facts(&new)?, &annotations()?);
+            let mut differences: Vec<String> =
+                differences.iter().map(ToString::to_string).collect();
+            if !new.is_file() {
+                differences.extend(calls_without_row(&source(&new)?)?);
+            }
             differences.iter().for_each(|line| println!("{line}"));
             return Ok(ExitCode::from(u8::from(!differences.is_empty())));
         }
@@ -121,6 +126,45 @@ pub(crate) fn generate(check: bool) -> Result<()> {
 fn replace(path: &Path, text: &str) -> Result<()> {
     files::replace(path, text.as_bytes(), files::PUBLIC)
         .with_context(|| format!("cannot replace {}", path.display()))
+}
+
+/// The tables of a kernel's system calls: the file, the words of its second column that mean an ABI, and that ABI's column
+/// in ours.
+const SYSTEM_CALLS: [(&str, &[&str], usize); 4] = [
+    ("arch/x86/entry/syscalls/syscall_64.tbl", &["common", "64"], 1),
+    ("arch/x86/entry/syscalls/syscall_32.tbl", &["i386"], 2),
+    // With the words of arch/arm64/kernel/Makefile.syscalls.
+    ("scripts/syscall.tbl", &["common", "64", "renameat", "rlimit", "memfd_secret"], 3),
+    ("arch/arm/tools/syscall.tbl", &["common", "oabi", "eabi"], 4),
+];
+
+/// The system calls of a kernel that have no row in the sandbox's table, or another number: the sandbox refuses them.
+fn calls_without_row(source: &Path) -> Result<Vec<String>> {
+    let known = read(&Path::new(stream::workspace()).join("proxy/sys/src/seccomp/calls.txt"))?;
+    let mut found = Vec::new();
+    for (file, abis, column) in SYSTEM_CALLS {
+        let path = source.join(file);
+        // scripts/syscall.tbl: since 6.11.
+        if !path.exists() {
+            continue;
+        }
+        for line in read(&path)?.lines().filter(|line| !line.starts_with('#')) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            // A number without an entry point is kept free.
+            let [number, abi, name, entry, ..] = words[..] else { continue };
+            if !abis.contains(&abi) || entry == "sys_ni_syscall" {
+                continue;
+            }
+            let row = known.lines().find(|row| row.split_whitespace().next() == Some(name));
+            let known = row.and_then(|row| row.split_whitespace().nth(column));
+            if known != Some(number) {
+                let has = known.unwrap_or("no row");
+                found
+                    .push(format!("system call {name} ({file}): {number}, and {has} in calls.txt"));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// The source that an argument means: a folder, or a series that has been fetched.
@@ -250,6 +294,21 @@ mod tests {
             return;
         }
         check(false).unwrap();
+    }
+
+    #[test]
+    fn a_kernels_new_system_calls_are_named() {
+        let source = tempfile::tempdir().unwrap();
+        let file = source.path().join(SYSTEM_CALLS[0].0);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let table = "# number abi name entry\n0 common read sys_read\n1 64 write sys_write\n\
+                     174 64 create_module\n156 64 _sysctl sys_ni_syscall\n512 x32 rt_sigaction x\n\
+                     999 common brand_new sys_brand_new\n3 common open sys_open\n";
+        fs::write(file, table).unwrap();
+        let found = calls_without_row(source.path()).unwrap();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("brand_new") && found[0].contains("no row"), "{found:?}");
+        assert!(found[1].contains("open") && found[1].contains("3, and 2"), "{found:?}");
     }
 
     #[test]

@@ -59,6 +59,7 @@ pub(super) fn spec(state: &State, pid: i32, allowed: &Allowed, write: bool) -> R
         tenant,
         policy,
         keep: allowed.keep.clone(),
+        compat: false,
         memlock,
         expected: allowed.expected,
         audit: granted::audit(allowed, &config, &state.id),

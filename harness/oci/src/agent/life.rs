@@ -26,13 +26,12 @@ use verbgate_proxy::Siblings;
 use verbgate_sandbox::Guard;
 use verbgate_sandbox::Rights;
 use verbgate_sandbox::Views;
+use verbgate_sandbox::Windows;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Letter;
 use verbgate_sys::post::Post;
 use verbgate_sys::process::PidFd;
 use verbgate_sys::rights;
-use verbgate_sys::window::AddrWindow;
-use verbgate_sys::window::FdWindow;
 
 use super::super::bounds;
 use super::super::granted;
@@ -59,8 +58,7 @@ const MAX_ORDER: usize = 1024;
 pub(super) struct Order {
     /// The process under the filter.
     pub(super) pid: i32,
-    pub(super) addresses: u32,
-    pub(super) descriptors: (u32, u32),
+    pub(super) windows: Windows,
 }
 
 /// The agent's end, and the supervisor's.
@@ -206,8 +204,7 @@ impl AgentLife {
     }
 
     fn serve(&mut self, order: &Order, listener: OwnedFd) -> Result<(), Error> {
-        let (first, len) = order.descriptors;
-        let guard = Guard::behind(AddrWindow::at(order.addresses), FdWindow { first, len })?;
+        let guard = Guard::behind(order.windows)?;
         let views = match &self.views {
             Some(views) => views.clone(),
             None => Views::of(Tgid(order.pid), &self.spec.devices)?,
@@ -219,7 +216,7 @@ impl AgentLife {
         } else {
             let first = Tgid(order.pid);
             bounds::enforce(&self.spec, order.pid).context("cannot read the container's policy")?;
-            self.groups = join_groups(&self.spec, first, &self.place);
+            self.groups = join_groups(&self.spec, &self.rights, first, &self.place);
             self.first = Some((first, PidFd::open(first)?));
             verbgate_sandbox::start(&supervisor).context("cannot start the supervisor")?;
             self.served.began(&self.spec);

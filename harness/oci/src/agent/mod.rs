@@ -32,6 +32,8 @@ use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -43,6 +45,7 @@ use parking_lot::Mutex;
 use sd_notify::NotifyState;
 use verbgate_host::program;
 use verbgate_sys::Tgid;
+use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
 
 use self::life::Order;
@@ -62,6 +65,10 @@ const STATE: &str = "agent";
 
 /// Time for the supervisor of an ended container to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is tried again what fails for want of descriptors, memory or threads.
+const SHORT: Duration = Duration::from_millis(100);
+/// Connections that have told nothing, at most: each has a thread and a descriptor, for an hour at most.
+const MOST_SILENT: usize = 256;
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -83,6 +90,8 @@ struct Agent {
     log: Vec<OsString>,
     /// The supervisors, by their containers' directories, until those are removed.
     supervisors: Mutex<HashMap<PathBuf, Known>>,
+    /// Connections that have told nothing yet.
+    silent: AtomicUsize,
 }
 
 /// A supervisor.
@@ -112,29 +121,61 @@ pub fn run(options: &AgentOptions, globals: &Globals) -> Result<u8, Error> {
             ));
         }
     };
+    process::raise_descriptor_limit();
     let agent = Arc::new(Agent {
         allowed: options.allowed.clone(),
         root,
         log: globals.log.clone(),
         supervisors: Mutex::default(),
+        silent: AtomicUsize::new(0),
     });
     if let Err(e) = sd_notify::notify(&[NotifyState::Ready]) {
         log::warn!("cannot tell systemd that the agent is ready: {e}");
     }
     loop {
         let runtime = match listener.accept() {
-            Ok((runtime, _)) => runtime,
+            Ok((runtime, _)) => Arc::new(runtime),
             Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(e) if is_short(&e) => {
+                log::error!(
+                    "cannot accept connections of runtimes now: {e}; raise the limit of the agent"
+                );
+                std::thread::sleep(SHORT);
+                continue;
+            }
             Err(e) => return Err(anyhow!("cannot accept connections of runtimes: {e}")),
         };
-        let agent = Arc::clone(&agent);
+        if agent.silent.load(Ordering::Acquire) >= MOST_SILENT {
+            log::error!(
+                "a connection is closed: {MOST_SILENT} runtimes have connected and told nothing; end these runtimes"
+            );
+            continue;
+        }
+        agent.silent.fetch_add(1, Ordering::AcqRel);
         // One that is slow keeps no other waiting.
-        std::thread::Builder::new().name("runtime".to_owned()).spawn(move || {
-            if let Err(error) = agent.heard(&runtime) {
-                log::error!("{}", format!("{error:#}").replace('\n', " "));
-            }
-        })?;
+        let begin = || {
+            let (agent, runtime) = (Arc::clone(&agent), Arc::clone(&runtime));
+            std::thread::Builder::new().name("runtime".to_owned()).spawn(move || {
+                if let Err(error) = agent.heard(&runtime) {
+                    log::error!("{}", format!("{error:#}").replace('\n', " "));
+                }
+            })
+        };
+        // The container waits meanwhile, and does not run without what it asked for.
+        while let Err(e) = begin() {
+            log::error!(
+                "cannot start a thread for a runtime now: {e}; raise the agent's limit of tasks"
+            );
+            std::thread::sleep(SHORT);
+        }
     }
+}
+
+/// Whether an error is for want of something of the agent's own, which may come back.
+fn is_short(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let short = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    error.raw_os_error().is_some_and(|errno| short.iter().any(|one| one.raw_os_error() == errno))
 }
 
 /// Listens where nobody does, for its own user alone.
@@ -166,16 +207,9 @@ pub(super) fn listener(path: &Path) -> Result<UnixListener, Error> {
 impl Agent {
     /// Sees to a process that a runtime tells of.
     fn heard(self: Arc<Self>, runtime: &UnixStream) -> Result<(), Error> {
-        let who = rustix::net::sockopt::socket_peercred(runtime)?;
-        let own = rustix::process::geteuid();
-        if !who.uid.is_root() && who.uid != own {
-            return Err(anyhow!(
-                "the agent does not serve the runtime of user {}; only root's runtimes are served",
-                who.uid.as_raw()
-            ));
-        }
-        let arrived = state::receive(runtime)
-            .map_err(|e| anyhow!("the runtime, process {}: {e}", who.pid.as_raw_nonzero()))?;
+        let arrived = told(runtime);
+        self.silent.fetch_sub(1, Ordering::AcqRel);
+        let arrived = arrived?;
         let id = arrived.state.state.id.clone();
         self.serve(&arrived).map_err(|e| anyhow!("container {id} is not served: {e:#}"))
     }
@@ -188,9 +222,8 @@ impl Agent {
                 "the container's id must be text without \"/\", and not begin with \".\""
             ));
         }
-        let (addrs, fds, write) = MadeFor::read(&state.metadata)?;
-        let order =
-            Order { pid: state.pid, addresses: addrs.hi(), descriptors: (fds.first, fds.len) };
+        let (windows, write) = MadeFor::read(&state.metadata)?;
+        let order = Order { pid: state.pid, windows };
         let place = Place::of(&self.root, id, Some(OsStr::new(STATE)));
         let deadline = Instant::now() + END_PATIENCE;
         // Before a supervisor is told: no device can be opened yet. And not under the lock of all containers,
@@ -270,6 +303,20 @@ impl Agent {
             Err(anyhow!("the container's supervisor ended with {ended}"))
         }
     }
+}
+
+/// Receives what a runtime tells of a process.
+fn told(runtime: &UnixStream) -> Result<Arrived, Error> {
+    let who = rustix::net::sockopt::socket_peercred(runtime)?;
+    let own = rustix::process::geteuid();
+    if !who.uid.is_root() && who.uid != own {
+        return Err(anyhow!(
+            "the agent does not serve the runtime of user {}; only root's runtimes are served",
+            who.uid.as_raw()
+        ));
+    }
+    state::receive(runtime)
+        .map_err(|e| anyhow!("the runtime, process {}: {e}", who.pid.as_raw_nonzero()))
 }
 
 /// Lets a process that has come, and what it has started, lock as much as the tenant's policy says.

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::json;
-use verbgate_sys::arch::Arch;
+use verbgate_sandbox::Windows;
 use verbgate_sys::arch::Native;
 use verbgate_sys::seccomp::filter;
 use verbgate_sys::seccomp::rules;
@@ -34,11 +34,6 @@ use verbgate_sys::window::FdWindow;
 
 /// Rules about these are only there if they are wanted.
 const WRITES: [&str; 2] = ["write", "writev"];
-
-/// Of these, libseccomp makes one rule on 32-bit x86, where they are parts of socketcall(2), whatever
-/// their arguments: it refuses two with different verdicts. So all are asked about, and fail by the
-/// supervisor's judgement.
-const MULTIPLEXED: [&str; 2] = ["socket", "setsockopt"];
 
 /// The soft RLIMIT_NOFILE for which the profile is made; a guest with a lower one holds its
 /// descriptors outside of the window, which only means that a stub may keep a device open until
@@ -55,6 +50,8 @@ pub struct ProfileOptions {
     pub wait_killable: bool,
     /// Whether write(2) is watched, too: for crun; runc refuses such a profile.
     pub write: bool,
+    /// Whether 32-bit programs run, without RDMA.
+    pub compat: bool,
 }
 
 /// The parameters of a profile, which the runtime passes to the agent as `metadata`.
@@ -67,21 +64,25 @@ pub(super) struct MadeFor {
     descriptors: (u32, u32),
     /// Whether writes to those are.
     write: bool,
+    /// Whether 32-bit programs run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    compat: bool,
     /// Tells rules of different builds apart.
     rules: String,
 }
 
 impl MadeFor {
-    fn new(addrs: AddrWindow, fds: FdWindow, write: bool) -> Result<Self, Error> {
+    fn new(addrs: AddrWindow, fds: FdWindow, write: bool, compat: bool) -> Result<Self, Error> {
         let mut hasher = DefaultHasher::new();
-        format!("{:?}", filter::program::<Native>(addrs, fds)?).hash(&mut hasher);
+        format!("{:?}", filter::with::<Native>(addrs, fds, compat)?).hash(&mut hasher);
         let rules = format!("{:016x}", hasher.finish());
-        Ok(Self { addresses: addrs.hi(), descriptors: (fds.first, fds.len), write, rules })
+        let (addresses, descriptors) = (addrs.hi(), (fds.first, fds.len));
+        Ok(Self { addresses, descriptors, write, compat, rules })
     }
 
     /// The windows of a profile that was printed by this build, or one with the same rules, and
     /// whether it watches writes.
-    pub(super) fn read(metadata: &str) -> Result<(AddrWindow, FdWindow, bool), Error> {
+    pub(super) fn read(metadata: &str) -> Result<(Windows, bool), Error> {
         let anew = "print the profile again with: verbgate oci profile";
         let read: Self = serde_json::from_str(metadata).map_err(|_| {
             anyhow!("the profile's listenerMetadata {metadata:?} is not verbgate's; {anew}")
@@ -89,11 +90,11 @@ impl MadeFor {
         let addrs = AddrWindow::at(read.addresses);
         let fds = FdWindow { first: read.descriptors.0, len: read.descriptors.1 };
         if fds.first.checked_add(fds.len).is_none_or(|end| end > 1 << 20)
-            || Self::new(addrs, fds, read.write)? != read
+            || Self::new(addrs, fds, read.write, read.compat)? != read
         {
             return Err(anyhow!("the profile was printed by another build of verbgate; {anew}"));
         }
-        Ok((addrs, fds, read.write))
+        Ok((Windows::new(addrs, fds, read.compat), read.write))
     }
 }
 
@@ -114,10 +115,11 @@ pub fn print(options: &ProfileOptions) -> Result<u8, Error> {
 /// The profile, as `linux.seccomp` of a `config.json`.
 pub(crate) fn whole(options: &ProfileOptions) -> Result<Value, Error> {
     let (addrs, fds) = (AddrWindow::probe()?, FdWindow::under(DESCRIPTORS));
-    let mut profile = profile(addrs, fds, options.write);
+    let mut profile = profile(addrs, fds, options.write, options.compat);
     if let Some(object) = profile.as_object_mut() {
         object.insert("listenerPath".into(), json!(options.listener));
-        let made_for = serde_json::to_string(&MadeFor::new(addrs, fds, options.write)?)?;
+        let made_for =
+            serde_json::to_string(&MadeFor::new(addrs, fds, options.write, options.compat)?)?;
         object.insert("listenerMetadata".into(), made_for.into());
         if options.wait_killable {
             object.insert("flags".into(), json!(["SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"]));
@@ -142,15 +144,18 @@ fn masked(index: u32, mask: u64, bits: u64) -> Arg {
     Arg { index, value: mask, value_two: Some(bits), op: "SCMP_CMP_MASKED_EQ" }
 }
 
-fn profile(addrs: AddrWindow, fds: FdWindow, write: bool) -> Value {
-    let native = rules::native::<Native>();
-    let foreign = rules::foreign(&Native::FOREIGN);
-    // Who calls by another name of the same call is asked about, and judged by its own rules.
-    let only_foreign = foreign.iter().filter(|rule| native.iter().all(|one| one.name != rule.name));
+fn profile(addrs: AddrWindow, fds: FdWindow, write: bool, compat: bool) -> Value {
+    let mut rules = rules::native::<Native>();
+    if compat {
+        // Libseccomp knows a call by its name, and asks about those of both kinds.
+        let named: Vec<_> = rules.iter().map(|rule| (rule.name, rule.when)).collect();
+        let twins = rules::compat::<Native>().into_iter();
+        rules.extend(twins.filter(|twin| !named.contains(&(twin.name, twin.when))));
+    }
     let mut syscalls: Vec<(Vec<&str>, Verdict, Vec<Arg>)> = Vec::new();
     let is_wanted = |rule: &&Rule| write || !WRITES.contains(&rule.name);
-    for rule in native.iter().chain(only_foreign).filter(is_wanted) {
-        let verdict = if MULTIPLEXED.contains(&rule.name) { Verdict::Notify } else { rule.verdict };
+    for rule in rules.iter().filter(is_wanted) {
+        let verdict = rule.verdict;
         for args in said(rule, addrs, fds) {
             let same = syscalls.iter_mut().find(|(_, one, of)| *one == verdict && *of == args);
             match same {
@@ -170,19 +175,21 @@ fn profile(addrs: AddrWindow, fds: FdWindow, write: bool) -> Value {
         .collect();
     json!({
         "defaultAction": "SCMP_ACT_ALLOW",
-        "architectures": ARCHITECTURES,
+        "architectures": ARCHITECTURES.get(..1 + usize::from(compat)),
         "syscalls": syscalls,
     })
 }
 
+/// The native ABI, and the compat one: libseccomp ends a thread that makes a call by the numbers of one that is not named.
 #[cfg(target_arch = "x86_64")]
-const ARCHITECTURES: &[&str] = &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"];
+const ARCHITECTURES: [&str; 2] = ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86"];
 #[cfg(target_arch = "aarch64")]
-const ARCHITECTURES: &[&str] = &["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"];
+const ARCHITECTURES: [&str; 2] = ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"];
 
 /// The calls of a rule, and maybe more: any of these, each of which is all of its comparisons.
 fn said(rule: &Rule, addrs: AddrWindow, fds: FdWindow) -> Vec<Vec<Arg>> {
-    const HI: u64 = 0xffff_ffff_0000_0000;
+    // The kernel takes the top byte for a tag (arm64).
+    const HI: u64 = 0x00ff_ffff_0000_0000;
     match rule.when {
         When::Always => vec![vec![]],
         When::Words(words) => {
@@ -233,9 +240,10 @@ fn blocks(fds: FdWindow) -> impl Iterator<Item = (u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use verbgate_sys::arch::Arch;
     use verbgate_sys::arch::stub_fd;
     use verbgate_sys::seccomp::bpf::RET_ALLOW;
-    use verbgate_sys::seccomp::bpf::RET_ERRNO;
+
     use verbgate_sys::seccomp::bpf::interpret;
 
     use super::*;
@@ -359,53 +367,11 @@ mod tests {
         }
     }
 
-    /// Sockets that the kernel carries over RDMA: the profile asks, and the supervisor's own filter
-    /// says no, to callers of 32 bits, too.
-    #[test]
-    fn the_kernels_own_rdma_is_asked_about_and_refused() {
-        let profile = profile(W, F, false);
-        let action = |call: &str, values: &[u64]| {
-            let of_values = |one: &Value| {
-                let args = one["args"].as_array().unwrap();
-                args.iter().map(|arg| arg["valueTwo"].as_u64()).eq(values.iter().map(|v| Some(*v)))
-            };
-            let rules = profile["syscalls"].as_array().unwrap().iter();
-            let found = rules.filter(|one| {
-                one["names"].as_array().unwrap().iter().any(|name| name == call) && of_values(one)
-            });
-            found.map(|one| one["action"].as_str().unwrap()).collect::<Vec<_>>()
-        };
-        let n = Native::NUMBERS;
-        let f = Native::FOREIGN;
-        let program = filter::program::<Native>(W, F).unwrap();
-        for (call, numbers, values, args, errno) in [
-            ("socket", (n.socket, f.socket), &[43][..], [43, 1, 0, 0, 0, 0], 97),
-            ("socket", (n.socket, f.socket), &[21], [21, 5, 0, 0, 0, 0], 97),
-            ("socket", (n.socket, f.socket), &[33], [33, 2, 2, 0, 0, 0], 97),
-            ("socket", (n.socket, f.socket), &[2, 256], [2, 1, 256, 0, 0, 0], 93),
-            ("socket", (n.socket, f.socket), &[10, 256], [10, 1, 256, 0, 0, 0], 93),
-            ("setsockopt", (n.sockets.setsockopt, f.setsockopt), &[6, 31], [5, 6, 31, 0, 3, 0], 2),
-        ] {
-            assert_eq!(action(call, values), ["SCMP_ACT_NOTIFY"], "{call} {values:?}");
-            let judged = |nr, arch| interpret(&program, nr, arch, args).unwrap();
-            let expected = RET_ERRNO | errno;
-            assert_eq!(judged(numbers.0, Native::AUDIT), expected, "{call} {values:?}");
-            assert_eq!(judged(numbers.1, f.audit), expected, "{call} {values:?}");
-        }
-        // Two verdicts for one of these, and libseccomp refuses the profile.
-        for rule in profile["syscalls"].as_array().unwrap() {
-            let names = rule["names"].as_array().unwrap().iter();
-            if names.into_iter().any(|name| MULTIPLEXED.iter().any(|one| name == one)) {
-                assert_eq!(rule["action"], "SCMP_ACT_NOTIFY", "{rule}");
-            }
-        }
-    }
-
     #[test]
     fn a_profile_of_another_build_is_refused() {
-        let ours = MadeFor::new(W, F, false).unwrap();
+        let ours = MadeFor::new(W, F, false, false).unwrap();
         let text = serde_json::to_string(&ours).unwrap();
-        assert_eq!(MadeFor::read(&text).unwrap(), (W, F, false));
+        assert_eq!(MadeFor::read(&text).unwrap(), (Windows::new(W, F, false), false));
         for other in [
             text.replace("rules\":\"", "rules\":\"0"),
             text.replace("27360", "27361"),

@@ -21,8 +21,10 @@ const SECCOMP_FD: &str = "seccompFd";
 /// Longest state; annotations make most of it.
 const MAX_STATE: usize = 1 << 20;
 
-/// How long a runtime may take for the rest, when a part is there. To the first it may take for ever:
-/// crun connects when it creates a container, and sends when that is started.
+/// How long a runtime may take for the first part: crun connects when it creates a container, and sends when that is
+/// started.
+const SILENT: Duration = Duration::from_secs(3600);
+/// How long a runtime may take for the rest, when a part is there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A process that came under a filter.
@@ -76,6 +78,7 @@ impl From<io::Error> for StateError {
 /// Receives it.
 pub(super) fn receive(from: &UnixStream) -> Result<Arrived, StateError> {
     let (mut text, mut fds) = (Vec::new(), Vec::new());
+    from.set_read_timeout(Some(SILENT))?;
     loop {
         let mut part = [0_u8; 4096];
         let got = rights::receive(from, &mut part, RecvFlags::empty()).map_err(io::Error::from)?;

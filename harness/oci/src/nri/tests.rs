@@ -27,6 +27,7 @@ fn options() -> NriOptions {
             listener: "/run/x.sock".into(),
             wait_killable: true,
             write: false,
+            compat: false,
         },
         allowed: Allowed {
             profile: "standard".to_owned(),

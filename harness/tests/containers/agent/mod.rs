@@ -29,6 +29,7 @@ use crate::common::guest::DEVICE;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
+use crate::oci::storm;
 
 /// A running agent.
 struct Agent {
@@ -295,6 +296,50 @@ fn nonsense_from_a_runtime_is_one_line_of_the_log() {
     let second = second.unwrap();
     assert_eq!(second.status.code(), Some(1));
     assert!(stderr(&second).contains("another agent listens"), "{second:?}");
+}
+
+#[test]
+fn a_thousand_processes_of_an_agents_container_are_served_at_once() {
+    let agent = Agent::start();
+    for runtime in runtimes().take(1) {
+        let mut bundle = agent.bundle(runtime, &[]);
+        storm::storm(&mut bundle, ["1000", "1", "1"]);
+        storm::assert_served(&bundle.run_natively(), "1000");
+    }
+}
+
+#[test]
+fn an_agent_outlives_a_shortage_of_descriptors() {
+    let agent = Agent::start();
+    let pid = rustix::process::Pid::from_child(&agent.process);
+    let maximum = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let limit = |current| {
+        let limits = rustix::process::Rlimit { current, maximum };
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Nofile, limits).unwrap();
+    };
+    limit(Some(16));
+    let silent: Vec<_> = (0..32).filter_map(|_| UnixStream::connect(agent.socket()).ok()).collect();
+    until("the shortage", || agent.log().contains("cannot accept connections of runtimes now"));
+    limit(maximum);
+    // They are not waited for, either.
+    for runtime in runtimes().take(1) {
+        let text = answers(&agent, runtime, |_| ());
+        assert!(text.contains("QP type granted: ENOTTY"), "{text}");
+    }
+    drop(silent);
+}
+
+#[test]
+fn connections_that_tell_nothing_have_a_bound() {
+    let agent = Agent::start();
+    let silent: Vec<_> = (0..260).map(|_| UnixStream::connect(agent.socket()).unwrap()).collect();
+    let told = |words: &str| agent.log().matches(words).count();
+    until("the end of those beyond the bound", || told("have connected and told nothing") == 4);
+    drop(silent);
+    until("the end of the others", || told("not a container process state") == 256);
+    for runtime in runtimes().take(1) {
+        assert!(answers(&agent, runtime, |_| ()).contains("QP type granted: ENOTTY"));
+    }
 }
 
 /// As systemd starts it: the socket is there before the agent, and it says when it is ready.

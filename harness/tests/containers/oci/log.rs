@@ -135,6 +135,18 @@ fn install(dir: &Path) {
 
 fn nothing(_: &Path) {}
 
+/// Fills the file system below the run-time state to the last page.
+fn fill(dir: &Path) {
+    let mut file = fs::File::create(dir.join("state/full")).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+}
+
+/// Names of containers' directories, and of those that are being made.
+fn places(dir: &Path) -> Vec<String> {
+    let places = fs::read_dir(dir.join("state/oci")).into_iter().flatten().flatten();
+    places.map(|place| place.file_name().into_string().unwrap()).collect()
+}
+
 fn pipe(path: &Path) {
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
@@ -155,7 +167,9 @@ struct Broken {
     make: fn(&Path),
     /// Prepares that, before the container is created.
     before: fn(&Path),
-    /// The word of a refusal of new containers with RDMA, if they are refused.
+    /// Breaks the thing once more, right before the new container.
+    again: fn(&Path),
+    /// The words of a refusal of new containers with RDMA, if they are refused.
     refused: Option<&'static str>,
     /// Verbs that a container with RDMA loses.
     lost: &'static [&'static str],
@@ -168,6 +182,7 @@ const BROKEN: &[Broken] = &[
         what: "an unknown key",
         make: |dir| fs::write(file_of(dir), "log-levl = \"info\"\n").unwrap(),
         before: nothing,
+        again: nothing,
         refused: Some("log-levl"),
         lost: &[],
         is_record: false,
@@ -176,6 +191,7 @@ const BROKEN: &[Broken] = &[
         what: "a pipe for the file",
         make: |dir| pipe(&file_of(dir)),
         before: nothing,
+        again: nothing,
         refused: Some("no regular file"),
         lost: &[],
         is_record: false,
@@ -184,6 +200,7 @@ const BROKEN: &[Broken] = &[
         what: "no file",
         make: |dir| fs::remove_file(file_of(dir)).unwrap(),
         before: nothing,
+        again: nothing,
         refused: None,
         lost: &[],
         is_record: false,
@@ -192,6 +209,7 @@ const BROKEN: &[Broken] = &[
         what: "a log on a full disk",
         make: |dir| fs::write(file_of(dir), "log = \"/dev/full\"\n").unwrap(),
         before: nothing,
+        again: nothing,
         refused: None,
         lost: &[],
         is_record: false,
@@ -203,6 +221,7 @@ const BROKEN: &[Broken] = &[
             fs::write(file_of(dir), format!("log = {:?}\n", dir.join("log"))).unwrap();
         },
         before: nothing,
+        again: nothing,
         refused: None,
         lost: &[],
         is_record: false,
@@ -211,6 +230,7 @@ const BROKEN: &[Broken] = &[
         what: "a slip in the policy",
         make: |dir| policy(dir, |file| fs::write(file, "version = 1\n[tenat.x]\n").unwrap()),
         before: nothing,
+        again: nothing,
         refused: Some("tenat"),
         lost: &[],
         is_record: false,
@@ -219,6 +239,7 @@ const BROKEN: &[Broken] = &[
         what: "a pipe for a policy",
         make: |dir| policy(dir, pipe),
         before: nothing,
+        again: nothing,
         refused: Some("no regular file"),
         lost: &[],
         is_record: false,
@@ -237,6 +258,7 @@ const BROKEN: &[Broken] = &[
             }
         },
         before: nothing,
+        again: nothing,
         refused: None,
         lost: &["exec"],
         is_record: false,
@@ -251,6 +273,7 @@ const BROKEN: &[Broken] = &[
             }
         },
         before: nothing,
+        again: nothing,
         refused: None,
         lost: &[],
         is_record: false,
@@ -263,6 +286,7 @@ const BROKEN: &[Broken] = &[
             }
         },
         before: nothing,
+        again: nothing,
         refused: None,
         lost: &["exec"],
         is_record: false,
@@ -271,16 +295,14 @@ const BROKEN: &[Broken] = &[
         what: "a program that is replaced",
         make: install,
         before: install,
+        again: nothing,
         refused: None,
         lost: &[],
         is_record: false,
     },
     Broken {
         what: "a full disk below the run-time state",
-        make: |dir| {
-            let mut file = fs::File::create(dir.join("state/full")).unwrap();
-            while file.write_all(&[0; 4096]).is_ok() {}
-        },
+        make: fill,
         // In the namespace of this thread, with which the mount goes.
         before: |dir| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
@@ -294,7 +316,11 @@ const BROKEN: &[Broken] = &[
             }
         },
         // What has ended leaves room.
-        refused: None,
+        again: |dir| {
+            until("an empty directory of containers", || places(dir).is_empty());
+            fill(dir);
+        },
+        refused: Some("No space left"),
         lost: &[],
         is_record: false,
     },
@@ -305,6 +331,7 @@ const BROKEN: &[Broken] = &[
             fs::write(dir.join("state"), "").unwrap();
         },
         before: nothing,
+        again: nothing,
         refused: Some("cannot make"),
         lost: &[],
         is_record: true,
@@ -367,7 +394,11 @@ fn try_all(runtime: &'static Runtime, broken: &Broken, asks: bool) {
         assert!(output.status.success(), "{case}: {verb}: {output:?}");
     }
     bundle.edit(|config| config["process"]["args"] = serde_json::json!(["true"]));
+    (broken.again)(bundle.path());
     let output = bundle.run();
+    // A refusal leaves no directory half made. The last check may call `verbgate gc`, which removes such directories.
+    let left = places(bundle.path());
+    assert!(!left.iter().any(|name| name.starts_with(".new-")), "{case}: {left:?}");
     let refused = broken.refused.filter(|_| asks);
     assert_eq!(output.status.success(), refused.is_none(), "{case}: {output:?}");
     assert!(stderr(&output).contains(refused.unwrap_or_default()), "{case}: {output:?}");

@@ -6,6 +6,7 @@ mod later;
 mod log;
 mod pod;
 mod raw;
+pub(crate) mod storm;
 mod sysfs;
 
 use std::fs;

@@ -12,6 +12,7 @@ use verbgate_wait::until;
 use crate::common;
 use crate::common::bundle::Bundle;
 use crate::common::bundle::runtimes;
+use crate::common::guest::DEVICE;
 use crate::common::stderr;
 
 /// The folders of a name in the control groups.
@@ -114,6 +115,44 @@ fn a_supervisor_and_its_warden_are_in_a_bounded_group_beside_the_containers() {
         bundle.delete();
         bundle.assert_nothing_left();
         assert_eq!(groups(&name), Vec::<PathBuf>::new());
+    }
+}
+
+/// Opens are refused while the supervisor's group is nearly full, and served when there is room again.
+#[test]
+fn opens_fail_before_the_supervisors_group_is_full() {
+    let script = format!(
+        "wait_for() {{ until [ -e /tmp/$1 ]; do sleep 0.02; done; }}; exec 3<>{DEVICE} && : >/tmp/opened; \
+         wait_for full; (exec 4<>{DEVICE}) 2>/tmp/error; : >/tmp/refused; wait_for room; \
+         (exec 4<>{DEVICE}) && : >/tmp/again; sleep infinity"
+    );
+    for runtime in runtimes() {
+        let bundle = Bundle::new(runtime, &["sh", "-c", &script]);
+        bundle.start();
+        let shown = bundle.ps();
+        let tmp = PathBuf::from(format!("/proc/{}/root/tmp", shown[0]["pid"]));
+        until("the first open", || tmp.join("opened").exists());
+        let groups = groups(&format!("verbgate-{}", shown[0]["id"].as_str().unwrap()));
+        let files = [
+            ("memory.current", "memory.high", 15),
+            ("memory.usage_in_bytes", "memory.limit_in_bytes", 11),
+        ];
+        let mut known = groups.iter().flat_map(|group| {
+            files.map(|(used, limit, part)| (group.join(used), group.join(limit), part))
+        });
+        let (used, limit, part) = known.find(|(used, ..)| used.exists()).unwrap();
+        let before = fs::read_to_string(&limit).unwrap();
+        let used: u64 = fs::read_to_string(used).unwrap().trim().parse().unwrap();
+        fs::write(&limit, (used / part * 16).to_string()).unwrap();
+        fs::write(tmp.join("full"), "").unwrap();
+        until("the refusal", || tmp.join("refused").exists());
+        let error = fs::read_to_string(tmp.join("error")).unwrap();
+        assert!(error.contains("Cannot allocate memory"), "{error}");
+        fs::write(&limit, before.trim()).unwrap();
+        fs::write(tmp.join("room"), "").unwrap();
+        until("another open", || tmp.join("again").exists());
+        bundle.delete();
+        bundle.assert_nothing_left();
     }
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/personality.h>
 
 /* struct ib_uverbs_attr and ib_uverbs_ioctl_hdr, include/uapi/rdma/rdma_user_ioctl_cmds.h */
 struct attr {
@@ -31,6 +32,10 @@ static int ask(const char *device)
         .length = sizeof request, .method = 4 /* QUERY_CONTEXT */, .count = 2,
         .attrs = {{0, 4, 1, 0, (uintptr_t)&out[0]}, {1, 8, 1, 0, (uintptr_t)&out[1]}},
     };
+#ifdef EXECUTABLE
+    /* As in programs whose stack is executable on older kernels. */
+    personality(READ_IMPLIES_EXEC);
+#endif
     int fd = open(device, O_RDWR);
     if (fd < 0) {
         dprintf(1, "open: %s\n", strerror(errno));

@@ -2,9 +2,12 @@
 
 use super::AfterIoctl;
 use super::Arch;
-use super::Foreign;
+use super::Call;
+use super::CallList;
+use super::IO_URING;
 use super::MAPPING;
 use super::Numbers;
+use super::PATIENCE;
 use super::RDMA_VERBS_IOCTL;
 use super::SocketNumbers;
 use super::StubAddrs;
@@ -37,6 +40,7 @@ const INTERRUPTED: i64 = -512;
 const SYS_IOCTL: u32 = 29;
 const SYS_PREADV: u32 = 69;
 const SYS_MMAP: u32 = 222;
+const SYS_FUTEX: u32 = 98;
 const SYS_MSEAL: u32 = 462;
 const SYS_SENDMSG: u32 = 211;
 const SYS_EXIT: u32 = 93;
@@ -76,9 +80,9 @@ const fn imm19(from: u32, to: u32) -> u32 {
 const fn cmp_ww(n: u32, m: u32) -> u32 {
     0x6b00_001f | m << 16 | n << 5
 }
-/// `and wD, wN, #31`: [`AfterIoctl::MASK`] as an immediate operand.
-const fn and_w_31(d: u32, n: u32) -> u32 {
-    0x1200_1000 | n << 5 | d
+/// `and wD, wN, #63`: [`AfterIoctl::MASK`] as an immediate operand.
+const fn and_w_63(d: u32, n: u32) -> u32 {
+    0x1200_1400 | n << 5 | d
 }
 /// `tbz wT, #bit, to`, for the bit of one order.
 const fn tbz(t: u32, order: AfterIoctl, from: u32, to: u32) -> u32 {
@@ -97,6 +101,10 @@ const fn tbnz_sign(t: u32, from: u32, to: u32) -> u32 {
 const fn cbz_w(t: u32, from: u32, to: u32) -> u32 {
     0x3400_0000 | imm19(from, to) | t
 }
+/// `cbnz xT, to`.
+const fn cbnz_x(t: u32, from: u32, to: u32) -> u32 {
+    0xb500_0000 | imm19(from, to) | t
+}
 /// `b.eq to`.
 const fn b_eq(from: u32, to: u32) -> u32 {
     0x5400_0000 | imm19(from, to)
@@ -109,16 +117,7 @@ const fn b(from: u32, to: u32) -> u32 {
 impl Arch for Aarch64 {
     type Regs = UserPtRegs;
     const AUDIT: u32 = 0xc000_00b7;
-    const FOREIGN: Foreign = Foreign {
-        audit: 0x4000_0028,
-        ioctl: 54,
-        socket: 281,
-        setsockopt: 294,
-        socketcall: None,
-        ptrace: 26,
-        io_uring_setup: 425,
-        first_alien_number: None,
-    };
+    const COMPAT: u32 = 0x4000_0028;
     const NUMBERS: Numbers = Numbers {
         ioctl: SYS_IOCTL,
         open: None,
@@ -145,7 +144,7 @@ impl Arch for Aarch64 {
             recvfrom: 207,
             recvmsg: 212,
         },
-        io_uring_setup: 425,
+        io_uring: IO_URING,
         mmap: SYS_MMAP,
         munmap: 215,
         mremap: 216,
@@ -172,21 +171,24 @@ impl Arch for Aarch64 {
         clone: 220,
         mseal: SYS_MSEAL,
         pidfd_open: 434,
+        pidfd_getfd: 438,
         exit: SYS_EXIT,
     };
 
     /// x19 holds the request, x20 the word that says what comes after, x22 the message, w23 the
     /// word that was acted on last, x24 what writing the outputs returned.
-    fn stub_code(calls: &[(u32, [u64; 6])]) -> StubCode {
+    fn stub_code(lists: &[Vec<Call>]) -> StubCode {
         const START: u32 = 7;
         const SEND: u32 = 33;
         const CLOSE: u32 = 39;
         const MAP: u32 = 45;
-        const LOOP: u32 = 55;
-        const EXIT: u32 = 57;
+        const PARK: u32 = 55;
+        const WAIT: u32 = 56;
+        const LOOP: u32 = 67;
+        const EXIT: u32 = 69;
         const IOCTL_LO: u32 = RDMA_VERBS_IOCTL & 0xffff;
         const IOCTL_HI: u32 = RDMA_VERBS_IOCTL >> 16;
-        const WORDS: [u32; 61] = [
+        const WORDS: [u32; 73] = [
             SVC, // mseal, by the registers that the stub begins with
             movz(8, SYS_CLOSE_RANGE),
             movz(0, stub_fd::NEW),
@@ -207,7 +209,7 @@ impl Arch for Aarch64 {
             b_eq(17, EXIT),
             mov(23, 9),
             movz(24, 0),
-            and_w_31(9, 9),
+            and_w_63(9, 9),
             cbz_w(9, 21, START),
             tbnz(23, AfterIoctl::EXIT, 22, EXIT),
             mov(21, 0),
@@ -232,7 +234,7 @@ impl Arch for Aarch64 {
             movz(1, stub_fd::LAST),
             movz(2, 0),
             SVC,
-            tbz(23, AfterIoctl::MAP, MAP, LOOP), // MAP
+            tbz(23, AfterIoctl::MAP, MAP, PARK), // MAP
             movz(8, SYS_MMAP),
             ldr_x(0, 20, MAPPING[0] as u32),
             ldr_x(1, 20, MAPPING[1] as u32),
@@ -242,28 +244,46 @@ impl Arch for Aarch64 {
             ldr_x(5, 20, MAPPING[4] as u32),
             SVC,
             mov(21, 0),
-            mov(0, 21), // LOOP
-            b(56, START),
+            tbz(23, AfterIoctl::PARK, PARK, LOOP), // PARK
+            movz(8, SYS_FUTEX),                    // WAIT
+            mov(0, 20),
+            movz(1, 0), // FUTEX_WAIT, of memory that processes share
+            mov(2, 23),
+            add(3, 20, PATIENCE),
+            SVC,
+            mov(21, 0),
+            cbnz_x(0, 63, LOOP),
+            ldr_w(9, 20, 0),
+            cmp_ww(9, 23),
+            b_eq(66, WAIT), // woken by the guest
+            mov(0, 21),     // LOOP
+            b(68, START),
             movz(8, SYS_EXIT), // EXIT
             movz(0, 0),
             SVC,
             0, // udf: not reached
         ];
         let mut words = WORDS.to_vec();
-        for (nr, args) in calls {
-            for (register, value) in (0..).zip(args) {
-                let [a, b, c, d] = [0, 16, 32, 48].map(|shift| value >> shift & 0xffff);
-                let half = |value: u64| u32::try_from(value).unwrap_or(0);
-                words.push(movz(register, half(a)));
-                words.extend((1..).zip([b, c, d]).map(|(at, v)| movk(register, half(v), at)));
+        let mut made = Vec::new();
+        let at = |words: &Vec<u32>| u32::try_from(words.len()).unwrap_or(0);
+        for calls in lists {
+            let mut list = CallList { begin: words.len() as u64 * INSN, ips: Vec::new() };
+            for Call { nr, args, .. } in calls {
+                for (register, value) in (0..).zip(args) {
+                    let [a, b, c, d] = [0, 16, 32, 48].map(|shift| value >> shift & 0xffff);
+                    let half = |value: u64| u32::try_from(value).unwrap_or(0);
+                    words.push(movz(register, half(a)));
+                    words.extend((1..).zip([b, c, d]).map(|(at, v)| movk(register, half(v), at)));
+                }
+                words.extend([movz(8, *nr), SVC]);
+                list.ips.push(u64::from(at(&words)) * INSN);
+                words.push(tbnz_sign(0, at(&words), START));
             }
-            words.extend([movz(8, *nr), SVC]);
-            let from = u32::try_from(words.len()).unwrap_or(0);
-            words.push(tbnz_sign(0, from, START));
+            words.push(b(at(&words), START));
+            made.push(list);
         }
-        words.push(0); // udf: not reached
         let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        StubCode { bytes, trap_ip: 15 * INSN, calls_at: WORDS.len() as u64 * INSN }
+        StubCode { bytes, trap_ip: 15 * INSN, exit_at: u64::from(EXIT) * INSN, lists: made }
     }
 
     fn inject(stopped: &UserPtRegs, nr: u32, args: [u64; 6]) -> UserPtRegs {
@@ -367,7 +387,8 @@ mod tests {
         assert_eq!(ldr_x(3, 20, 8), 0xf940_0683); // ldr x3, [x20, #8]
         assert_eq!(add(1, 22, 960), 0x910f_02c1); // add x1, x22, #0x3c0
         assert_eq!(cmp_ww(9, 23), 0x6b17_013f); // cmp w9, w23
-        assert_eq!(and_w_31(9, 9), 0x1200_1129); // and w9, w9, #31
+        assert_eq!(and_w_63(9, 9), 0x1200_1529); // and w9, w9, #63
+        assert_eq!(cbnz_x(0, 4, 8), 0xb500_0080); // cbnz x0, . + 16
         assert_eq!(tbz(23, AfterIoctl::WRITE, 17, 26), 0x3610_0137); // tbz w23, #2, . + 36
         assert_eq!(tbnz(23, AfterIoctl::EXIT, 15, 40), 0x3718_0337); // tbnz w23, #3, . + 100
         assert_eq!(tbnz_sign(21, 18, 26), 0xb7f8_0115); // tbnz x21, #63, . + 32

@@ -26,7 +26,7 @@ pub const RDMA_VERBS_IOCTL: u32 = 0xc018_1b01;
 /// it has carried out already was not let go by the supervisor (which has died, or a filter of
 /// the guest's own answers the trap): it ends, rather than trap in vain for ever.
 ///
-/// Orders are carried out in this order: writing, sending, closing, mapping.
+/// Orders are carried out in this order: writing, sending, closing, mapping, parking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AfterIoctl(u8);
 
@@ -46,8 +46,11 @@ impl AfterIoctl {
     pub const EXIT: Self = Self(8);
     /// Map memory of the ucontext, as the frame says, and show what that returned.
     pub const MAP: Self = Self(16);
+    /// Wait for the next order in futex(2), where a stop, a freezer and a debugger reach the stub, and show what that
+    /// returned.
+    pub const PARK: Self = Self(32);
     /// The bits of the word that hold them.
-    pub const MASK: u8 = 31;
+    pub const MASK: u8 = 63;
 
     /// The bits.
     #[must_use]
@@ -85,6 +88,10 @@ pub mod stub_fd {
     pub const LAST: u32 = 11;
 }
 
+/// The calls of rings, which have the same numbers everywhere.
+const IO_URING: [(&str, u32); 3] =
+    [("io_uring_setup", 425), ("io_uring_enter", 426), ("io_uring_register", 427)];
+
 /// System call numbers that the filter and the planting use. `None`: not on this processor.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)] // each is the call of that name
@@ -106,7 +113,8 @@ pub struct Numbers {
     pub dup3: u32,
     pub socket: u32,
     pub sockets: SocketNumbers,
-    pub io_uring_setup: u32,
+    /// Calls of rings, by name.
+    pub io_uring: [(&'static str, u32); 3],
     pub mmap: u32,
     pub munmap: u32,
     pub mremap: u32,
@@ -123,6 +131,7 @@ pub struct Numbers {
     pub clone: u32,
     pub mseal: u32,
     pub pidfd_open: u32,
+    pub pidfd_getfd: u32,
     pub exit: u32,
 }
 
@@ -162,9 +171,29 @@ pub struct StubCode {
     pub bytes: Vec<u8>,
     /// Where the program counter stands while the stub waits in its trap.
     pub trap_ip: u64,
-    /// Where a new stub begins that makes calls of its own first. It stops in its trap, and shows the
-    /// result, if one fails; nothing follows after the last.
-    pub calls_at: u64,
+    /// The place where a stub ends.
+    pub exit_at: u64,
+    /// The lists of calls that new stubs make. One that makes a list stops in its trap, and shows the result, when a call
+    /// fails, and after the last.
+    pub lists: Vec<CallList>,
+}
+
+/// A list of calls in the stub's code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallList {
+    /// The place of the first instruction.
+    pub begin: u64,
+    /// The program counter while the kernel makes each call.
+    pub ips: Vec<u64>,
+}
+
+/// A call that a thread is made to make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // its name, number and arguments
+pub struct Call {
+    pub name: &'static str,
+    pub nr: u32,
+    pub args: [u64; 6],
 }
 
 /// How far the vectors of outputs stand behind the message, how far their number and their source
@@ -172,6 +201,8 @@ pub struct StubCode {
 const VECTORS_FROM_MESSAGE: u32 = behind(control::VECTORS, control::MESSAGE);
 const VECTOR_COUNT: u8 = near(control::VECTOR_COUNT, control::AFTER);
 const VECTOR_SOURCE: u8 = near(control::VECTOR_SOURCE, control::AFTER);
+/// The distance of the time for which a parked stub waits.
+const PATIENCE: u32 = behind(control::PATIENCE, control::AFTER);
 /// The same for what mmap(2) takes besides the descriptor.
 const MAPPING: [u8; 5] = [
     near(control::MAPPING, control::AFTER),
@@ -215,14 +246,13 @@ pub trait Arch {
     type Regs: Copy + fmt::Debug + PartialEq + zerocopy::FromBytes + zerocopy::IntoBytes;
     /// `AUDIT_ARCH_*` of native system calls.
     const AUDIT: u32;
-    /// `AUDIT_ARCH_*` of the 32-bit ABI that the same kernel may serve, its numbers, and the
-    /// first number that is no system call of the native ABI (x32 on x86-64).
-    const FOREIGN: Foreign;
+    /// `AUDIT_ARCH_*` of compat calls: those of the processor's 32-bit kind.
+    const COMPAT: u32;
     /// System call numbers.
     const NUMBERS: Numbers;
 
-    /// The stub's code, with calls that the first stub makes of its own: numbers and arguments.
-    fn stub_code(calls: &[(u32, [u64; 6])]) -> StubCode;
+    /// The stub's code, with lists of calls of which a new stub makes one.
+    fn stub_code(lists: &[Vec<Call>]) -> StubCode;
     /// Registers with which a new thread begins at an address, and nothing else of its maker's.
     fn begin(at: u64, like: &Self::Regs) -> Self::Regs;
     /// Registers with which a stopped thread executes `nr(args)` at the system call instruction
@@ -245,20 +275,4 @@ pub trait Arch {
     /// returned: -ERESTARTSYS for an interrupted one, even if the kernel has prepared to make the call again
     /// before it shows the thread.
     fn behind(stopped: &Self::Regs, ip: u64) -> Self::Regs;
-}
-
-/// A 32-bit ABI beside the native one.
-#[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)] // numbers of the calls of that name
-pub struct Foreign {
-    pub audit: u32,
-    pub ioctl: u32,
-    pub socket: u32,
-    pub setsockopt: u32,
-    /// The call that makes a socket, among others, with arguments in memory.
-    pub socketcall: Option<u32>,
-    pub ptrace: u32,
-    pub io_uring_setup: u32,
-    /// Native-ABI numbers from here on belong to another ABI (x32).
-    pub first_alien_number: Option<u32>,
 }

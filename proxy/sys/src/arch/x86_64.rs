@@ -2,9 +2,12 @@
 
 use super::AfterIoctl;
 use super::Arch;
-use super::Foreign;
+use super::Call;
+use super::CallList;
+use super::IO_URING;
 use super::MAPPING;
 use super::Numbers;
+use super::PATIENCE;
 use super::RDMA_VERBS_IOCTL;
 use super::SocketNumbers;
 use super::StubAddrs;
@@ -60,6 +63,7 @@ const SYS_CLOSE_RANGE: u32 = 436;
 const SYS_IOCTL: u32 = 16;
 const SYS_PREADV: u32 = 295;
 const SYS_MMAP: u32 = 9;
+const SYS_FUTEX: u32 = 202;
 const SYS_MSEAL: u32 = 462;
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`: a guest cannot make the stub wait for the supervisor.
 const SEND_FLAGS: u32 = 0x4040;
@@ -67,16 +71,7 @@ const SEND_FLAGS: u32 = 0x4040;
 impl Arch for X86_64 {
     type Regs = UserRegs;
     const AUDIT: u32 = 0xc000_003e;
-    const FOREIGN: Foreign = Foreign {
-        audit: 0x4000_0003,
-        ioctl: 54,
-        socket: 359,
-        setsockopt: 366,
-        socketcall: Some(102),
-        ptrace: 26,
-        io_uring_setup: 425,
-        first_alien_number: Some(0x4000_0000),
-    };
+    const COMPAT: u32 = 0x4000_0003;
     const NUMBERS: Numbers = Numbers {
         ioctl: SYS_IOCTL,
         open: Some(2),
@@ -103,7 +98,7 @@ impl Arch for X86_64 {
             recvfrom: 45,
             recvmsg: 47,
         },
-        io_uring_setup: 425,
+        io_uring: IO_URING,
         mmap: SYS_MMAP,
         munmap: 11,
         mremap: 25,
@@ -130,12 +125,13 @@ impl Arch for X86_64 {
         clone: 56,
         mseal: SYS_MSEAL,
         pidfd_open: 434,
+        pidfd_getfd: 438,
         exit: SYS_EXIT,
     };
 
     /// r12 holds the request, r13 the word that says what comes after, r15 the message, ebp the
     /// word that was acted on last, rbx what writing the outputs returned.
-    fn stub_code(calls: &[(u32, [u64; 6])]) -> StubCode {
+    fn stub_code(lists: &[Vec<Call>]) -> StubCode {
         let mut code = Code::default();
         code.syscall(); // mseal, by the registers that the stub begins with
         code.close_lent();
@@ -202,36 +198,50 @@ impl Arch for X86_64 {
         code.syscall();
         code.put(&[0x49, 0x89, 0xc6]); // mov r14, rax
         code.land(no_map);
+        code.test_order(AfterIoctl::PARK.bits());
+        let no_park = code.jump_forward(JE);
+        let park = code.0.len();
+        code.mov_eax(SYS_FUTEX);
+        code.put(&[0x4c, 0x89, 0xef]); // mov rdi, r13
+        code.mov_esi(0); // FUTEX_WAIT, of memory that processes share
+        code.put(&[0x89, 0xea]); // mov edx, ebp
+        code.put(&[0x4d, 0x8d, 0x95]); // lea r10, [r13 + distance of the time]
+        code.put(&PATIENCE.to_le_bytes());
+        code.syscall();
+        code.put(&[0x49, 0x89, 0xc6]); // mov r14, rax
+        code.put(&[0x48, 0x85, 0xc0]); // test rax, rax
+        let not_woken = code.jump_forward(JNE);
+        code.put(&[0x41, 0x3b, 0x6d, 0x00]); // cmp ebp, [r13]
+        code.jump_back(JE, park); // woken by the guest
+        code.land(not_woken);
+        code.land(no_park);
         code.put(&[0x4c, 0x89, 0xf0]); // mov rax, r14
         code.jump_back(JMP, start);
         code.land(to_exit);
         code.land(to_end);
+        let exit_at = code.0.len() as u64;
         code.mov_eax(SYS_EXIT);
         code.mov_edi(0);
         code.syscall();
         code.put(UD2);
-        let calls_at = code.0.len() as u64;
-        for (nr, args) in calls {
-            code.mov_eax(*nr);
-            // rdi, rsi, rdx, r10, r8, r9
-            let to = [
-                [0x48, 0xbf],
-                [0x48, 0xbe],
-                [0x48, 0xba],
-                [0x49, 0xba],
-                [0x49, 0xb8],
-                [0x49, 0xb9],
-            ];
-            for (opcode, value) in to.into_iter().zip(args) {
-                code.put(&opcode);
-                code.put(&value.to_le_bytes());
+        let mut made = Vec::new();
+        for calls in lists {
+            let mut list = CallList { begin: code.0.len() as u64, ips: Vec::new() };
+            for Call { nr, args, .. } in calls {
+                code.mov_eax(*nr);
+                for (register, value) in ARGUMENTS.into_iter().zip(args) {
+                    code.put(register);
+                    code.put(&value.to_le_bytes());
+                }
+                code.syscall();
+                list.ips.push(code.0.len() as u64);
+                code.put(&[0x48, 0x85, 0xc0]); // test rax, rax
+                code.jump_back(JS, start);
             }
-            code.syscall();
-            code.put(&[0x48, 0x85, 0xc0]); // test rax, rax
-            code.jump_back(JS, start);
+            code.jump_back(JMP, start);
+            made.push(list);
         }
-        code.put(UD2);
-        StubCode { bytes: code.0, trap_ip, calls_at }
+        StubCode { bytes: code.0, trap_ip, exit_at, lists: made }
     }
 
     fn inject(stopped: &UserRegs, nr: u32, args: [u64; 6]) -> UserRegs {
@@ -366,6 +376,9 @@ impl Code {
     }
 }
 
+/// `mov` of 64 bits to rdi, rsi, rdx, r10, r8, r9.
+const ARGUMENTS: [&[u8]; 6] =
+    [&[0x48, 0xbf], &[0x48, 0xbe], &[0x48, 0xba], &[0x49, 0xba], &[0x49, 0xb8], &[0x49, 0xb9]];
 /// Not reached.
 const UD2: &[u8] = &[0x0f, 0x0b];
 /// Jumps with distances of 32 bits.
@@ -381,7 +394,7 @@ mod tests {
     #[test]
     fn the_stub_is_short_and_its_landmark_follows_a_syscall() {
         let code = X86_64::stub_code(&[]);
-        assert!(code.bytes.len() < 320, "{}", code.bytes.len());
+        assert!(code.bytes.len() < 352, "{}", code.bytes.len());
         let ip = usize::try_from(code.trap_ip).unwrap();
         assert_eq!(&code.bytes[ip - 2..ip], &[0x0f, 0x05]);
     }

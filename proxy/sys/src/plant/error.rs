@@ -3,7 +3,8 @@
 use std::io;
 
 use crate::Tid;
-use crate::inject::Call;
+use crate::arch::Call;
+use crate::shortage;
 
 /// Why a stub could not be planted.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +27,8 @@ pub enum PlantError {
          guest's user and a permissive kernel.yama.ptrace_scope"
     )]
     Forbidden(Tid),
-    /// The supervisor lacks something. Nothing was touched.
+    /// The supervisor has no descriptor, memory or process left. The guest's call, if it has been answered, has been
+    /// answered with this error.
     #[error("cannot make {what}: {source}")]
     Unready {
         /// What was to be made.
@@ -85,6 +87,11 @@ pub(crate) fn lost(tid: Tid, source: io::Error) -> PlantError {
     }
 }
 
+/// An error of a call by which the supervisor takes something of its own, for which no guest is ended.
+pub(crate) fn short(tid: Tid, what: &'static str, source: io::Error) -> PlantError {
+    if shortage::is(&source) { PlantError::Unready { what, source } } else { lost(tid, source) }
+}
+
 pub(crate) fn unexpected(tid: Tid, call: &'static str, what: impl Into<String>) -> PlantError {
     PlantError::Unexpected { tid, call, what: what.into() }
 }
@@ -93,6 +100,8 @@ pub(crate) fn failed(call: &Call, result: i64) -> PlantError {
     let errno = match i32::try_from(-result).unwrap_or(libc::EINVAL) {
         // The stub's numbers are beyond its RLIMIT_NOFILE.
         libc::EBADF => libc::EMFILE,
+        // A filter of the guest's has answered it.
+        0 => libc::EPERM,
         errno => errno,
     };
     PlantError::Injected { call: call.name, source: io::Error::from_raw_os_error(errno) }

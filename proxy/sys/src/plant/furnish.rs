@@ -1,4 +1,4 @@
-//! What makes a thread of the guest's a stub: its descriptors, its memory, and the supervisor's
+//! A thread of the guest's becomes a stub: by its place on the stubs' code, its memory, and the supervisor's
 //! knowledge of it.
 //!
 //! The new thread is traced by the supervisor until it is known as a stub, so that nobody else can trace
@@ -13,38 +13,43 @@ use super::Planter;
 use super::Worked;
 use super::failed;
 use super::lost;
-use super::unexpected;
+use super::short;
 use crate::Tid;
 use crate::arch::Arch;
+use crate::arch::Call;
 use crate::arch::Native;
-use crate::arch::RDMA_VERBS_IOCTL;
 use crate::arch::StubAddrs;
 use crate::arch::stub_fd;
 use crate::control;
 use crate::frame;
+use crate::frame::Memory;
 use crate::inject;
-use crate::inject::Call;
 use crate::inject::Cloned;
-use crate::inject::Given;
-use crate::inject::RESTART;
-use crate::inject::Sight;
 use crate::process;
 use crate::process::Thread;
 use crate::ptrace;
-use crate::ptrace::Running;
 use crate::ptrace::Stopped;
 use crate::stub;
 use crate::window::CODE_LEN;
 
 impl Planter<'_> {
-    /// Has the stopped guest thread make the new one.
-    pub(super) fn multiplied(
+    /// Has the stopped guest thread map the code from the descriptor that it was lent, and make the new one.
+    pub(super) async fn multiplied(
         &mut self,
-        stopped: Stopped,
+        mut stopped: Stopped,
         before: &ptrace::Regs,
-        slot: usize,
-        new: &New<'_>,
+        (new, lent): (&New<'_>, Option<u32>),
     ) -> Worked<Arc<Thread>> {
+        let n = &Native::NUMBERS;
+        if let Some(lent) = lent {
+            let close = Call { name: "close", nr: n.close, args: [lent.into(), 0, 0, 0, 0, 0] };
+            let (held, mapped) = self.code_mapped(stopped, before, lent).await?;
+            let (held, _) = self.injector().inject(held, before, &close).await?;
+            if let Err(e) = mapped {
+                return Ok((held, Err(e)));
+            }
+            stopped = held;
+        }
         let flags = libc::CLONE_VM
             | libc::CLONE_FILES
             | libc::CLONE_FS
@@ -52,186 +57,131 @@ impl Planter<'_> {
             | libc::CLONE_THREAD
             | libc::CLONE_SYSVSEM;
         let args = [u64::from(flags.cast_unsigned()), 0, 0, 0, 0, 0];
-        let clone =
-            Call { name: "clone", nr: Native::NUMBERS.clone, args, sight: Sight::Untrapped };
-        let (maker, born) = match inject::clone(stopped, before, &clone)? {
+        let clone = Call { name: "clone", nr: n.clone, args };
+        let (maker, born) = match inject::clone(stopped, before, &clone).await? {
             Cloned::Born(maker, born) => (maker, born),
             Cloned::Failed(stopped, result) => return Ok((stopped, Err(failed(&clone, result)))),
         };
-        self.traps.expect(born);
-        let (stub, _) = Running::born(born).wait().map_err(|e| lost(born, e))?;
-        let mut thread = Thread::by_number(born).map_err(|e| lost(born, e))?;
-        let (mut maker, mut left, mut learnt) = (Some(maker), None, Ok(()));
-        let mut meanwhile = || {
-            if let Some(maker) = maker.take() {
-                learnt = thread.learn_numbers();
-                left = Some(inject::out_of_clone(maker));
+        let tid = born.tid();
+        self.traps.expect(tid);
+        // Learnt while the thread comes to its stop.
+        let thread = Thread::by_number(tid)
+            .and_then(|mut thread| thread.learn_numbers().map(|()| thread))
+            .map_err(|e| short(tid, "a handle for a stub", e));
+        let (stub, _) = born.wait().await.map_err(|e| lost(tid, e))?;
+        let made = self.equipped(stub, before, (new, thread)).await;
+        let stopped = inject::out_of_clone(maker).await?;
+        let planted = match made {
+            // A filter of the guest's own has ended the new thread alone: the maker goes on without.
+            Err(PlantError::Gone(gone)) if gone == tid => {
+                let source = std::io::Error::from_raw_os_error(libc::EIO);
+                Err(PlantError::Injected { call: "a new stub", source })
             }
-        };
-        let (stub, equipped) = self.equip(stub, before, slot, new, &mut meanwhile)?;
-        let stopped = left.unwrap_or(Err(PlantError::Gone(born)))?;
-        let planted = match equipped.and(learnt.map_err(|e| lost(born, e))) {
-            Ok(()) => self.known(stub, before, (slot, new.first), Arc::new(thread)),
-            Err(e) => self.injector().end(stub, before).and(Err(e)),
+            made => made?,
         };
         Ok((stopped, planted.map(|thread| (thread, After::Again))))
     }
 
-    /// Sets an equipped thread going, once it is known as a stub.
-    fn known(
+    /// Has the stopped guest thread map the code.
+    async fn code_mapped(
         &mut self,
-        stub: Stopped,
-        like: &ptrace::Regs,
-        (slot, first): (usize, bool),
-        thread: Arc<Thread>,
-    ) -> Result<Arc<Thread>, PlantError> {
-        let tid = stub.tid();
-        if !self.traps.announce(&thread) {
-            self.injector().end(stub, like)?;
-            return Err(PlantError::Sought(tid));
-        }
-        let ro_at = self.window.slot(slot);
-        let addrs = StubAddrs {
-            code: self.window.code(),
-            request: ro_at + stub::request_offset(stub::INPUTS) as u64,
-            after: ro_at + control::AFTER as u64,
-            message: ro_at + control::MESSAGE as u64,
-            // The second lock; the filter is the first, and the only one before 6.10.
-            sealed: frame::range(self.window, slot, first),
-        };
-        stub.set_regs(&Native::enter_stub(&addrs, like)).map_err(|e| lost(tid, e))?;
-        stub.detach(0).map_err(|e| lost(tid, e))?;
-        Ok(thread)
-    }
-
-    /// Gives the new thread its descriptors and memory.
-    fn equip(
-        &mut self,
-        stub: Stopped,
-        like: &ptrace::Regs,
-        slot: usize,
-        new: &New<'_>,
-        meanwhile: &mut dyn FnMut(),
+        stopped: Stopped,
+        before: &ptrace::Regs,
+        lent: u32,
     ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
         let n = &Native::NUMBERS;
-        let own = [0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE, 0, 0, 0];
-        let trapped = |name, nr, args| Call { name, nr, args, sight: Sight::Trapped };
-        // Instead of a copy of a table, which may be large: the kernel copies 64 descriptors at most
-        // before it closes them (fs/file.c).
-        let empty = [trapped("close_range", n.close_range, own)];
-        let (stub, emptied) = self.make_while(stub, like, &empty, &[], meanwhile)?;
-        if emptied.is_err() {
-            return Ok((stub, emptied));
-        }
-        let Some(ro) = new.ro else {
-            let args = [0, RDMA_VERBS_IOCTL.into(), 0, 0, 0, 0];
-            let give = Call { name: "ioctl", nr: n.ioctl, args, sight: Sight::Answered };
-            return self.make(stub, like, &[give], &[(stub_fd::SCRATCH, new.scratch)]);
-        };
-        let give = [(stub_fd::SCRATCH, new.scratch), (frame::FILE, ro)];
-        let range = frame::range(self.window, slot, new.first);
-        let (stub, mapped) = self.map(stub, like, slot, new.first, &give)?;
-        if !exists(&mapped) || !holds_leftovers_only(stub.tid(), range) {
-            return Ok((stub, mapped));
-        }
-        // Of a planting in the parent, which had not got farther when this process was made: without
-        // access, so of no use to anybody.
-        let clear = [trapped("munmap", n.munmap, [range.0, range.1, 0, 0, 0, 0])];
-        let (stub, cleared) = self.make(stub, like, &clear, &[])?;
-        if cleared.is_err() {
-            return Ok((stub, cleared));
-        }
-        self.map(stub, like, slot, new.first, &give)
-    }
-
-    /// Has a new stub map its memory: by its own code if that is not there yet, which takes fewer
-    /// stops.
-    fn map(
-        &mut self,
-        stub: Stopped,
-        like: &ptrace::Regs,
-        slot: usize,
-        first: bool,
-        give: &Given<'_>,
-    ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
-        let sight = Sight::Trapped;
-        let frame = frame::calls(self.window, slot, first);
-        let frame = frame.map(|(name, nr, args)| Call { name, nr, args, sight });
-        if !first {
-            return self.make(stub, like, &frame, give);
-        }
         let number = |flags: i32| u64::from(flags.cast_unsigned());
         let rx = number(libc::PROT_READ | libc::PROT_EXEC);
         let fixed = number(libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
-        let at = self.window.code();
-        let args = [at, CODE_LEN as u64, rx, fixed, frame::FILE.into(), 0];
-        let code = Call { name: "mmap", nr: Native::NUMBERS.mmap, args, sight };
-        let (stub, mapped) = self.make(stub, like, &[code], give)?;
-        if mapped.is_err() {
-            return Ok((stub, mapped));
+        let window = self.code.window();
+        let at = window.code();
+        let args = [at, CODE_LEN as u64, rx, fixed, lent.into(), 0];
+        let map = Call { name: "mmap", nr: n.mmap, args };
+        let (stopped, mapped) = self.injector().inject(stopped, before, &map).await?;
+        // The code was inherited, or another process that shares the memory has stubs: there is one code for all.
+        if mapped == EXISTS && self.code.is_there(stopped.tid()) {
+            return Ok((stopped, Ok(())));
         }
-        let begin = Native::begin(at + Native::stub_code(&[]).calls_at, like);
-        let (stub, done) = self.injector().follow(stub, &begin, &frame)?;
-        match (done, frame.last()) {
-            (Err((call, result)), _) => Ok((stub, Err(failed(call, result)))),
-            (Ok(0), _) | (_, None) => Ok((stub, Ok(()))),
-            (Ok(shown), Some(last)) if RESTART.contains(&shown) => {
-                self.make(stub, like, &[*last], &[])
-            }
-            (Ok(shown), Some(last)) => Ok((stub, Err(failed(last, shown)))),
-        }
+        // A result of 0 and more that is no address is that of a filter of the guest's.
+        let result = if mapped < 0 { mapped } else { -i64::from(libc::EPERM) };
+        let mapped = if mapped.cast_unsigned() == at { Ok(()) } else { Err(failed(&map, result)) };
+        Ok((stopped, mapped))
     }
 
-    /// Makes calls until one fails, the first of which gets descriptors. The outer error leaves the thread in the middle of one.
-    fn make(
+    /// Has a new thread, which has executed nothing yet, become a stub. The outer error leaves it in the middle of
+    /// that.
+    async fn equipped(
         &mut self,
         stub: Stopped,
         like: &ptrace::Regs,
-        calls: &[Call],
-        give: &Given<'_>,
-    ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
-        self.make_while(stub, like, calls, give, &mut || ())
+        (new, thread): (&New<'_>, Result<Thread, PlantError>),
+    ) -> Result<Result<Arc<Thread>, PlantError>, PlantError> {
+        let tid = stub.tid();
+        let (stub, made) = match thread {
+            Ok(thread) => {
+                let (stub, made) = self.furnished(stub, like, new).await?;
+                (stub, made.map(|()| thread))
+            }
+            Err(e) => (stub, Err(e)),
+        };
+        let known = made.map(Arc::new).and_then(|thread| {
+            let is_known = self.traps.announce(&thread);
+            if is_known { Ok(thread) } else { Err(PlantError::Sought(tid)) }
+        });
+        let window = self.code.window();
+        match known {
+            Ok(thread) => {
+                let ro_at = window.slot(new.slot);
+                let addrs = StubAddrs {
+                    code: window.code(),
+                    request: ro_at + stub::request_offset(stub::INPUTS) as u64,
+                    after: ro_at + control::AFTER as u64,
+                    message: ro_at + control::MESSAGE as u64,
+                    // The second lock; the filter is the first, and the only one before 6.10.
+                    sealed: frame::range(window, new.slot),
+                };
+                stub.set_regs(&Native::enter_stub(&addrs, like)).map_err(|e| lost(tid, e))?;
+                stub.detach(0).map_err(|e| lost(tid, e))?;
+                Ok(Ok(thread))
+            }
+            Err(e) => inject::end(stub, like, self.code).await.map(|()| Err(e)),
+        }
     }
 
-    /// The same; something else is done while the thread comes to its call, which takes as long as to wake a
-    /// processor.
-    fn make_while(
+    /// Has a new thread leave the guest's descriptor table, and map its memory.
+    async fn furnished(
         &mut self,
         mut stub: Stopped,
         like: &ptrace::Regs,
-        calls: &[Call],
-        mut give: &Given<'_>,
-        meanwhile: &mut dyn FnMut(),
+        new: &New<'_>,
     ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
-        let n = &Native::NUMBERS;
-        for call in calls {
-            let tid = stub.tid();
-            let (after, result) =
-                self.injector().inject_while(stub, like, call, give, meanwhile)?;
-            (stub, give) = (after, &[]);
-            if (-4095..0).contains(&result) {
-                return Ok((stub, Err(failed(call, result))));
-            }
-            if call.nr == n.mmap && result.cast_unsigned() != call.args[0] {
-                // Before 4.17 MAP_FIXED_NOREPLACE is a mere hint.
-                return Err(unexpected(tid, call.name, format!("address {result:#x}")));
+        let mut give = vec![(stub_fd::SCRATCH, new.scratch)];
+        give.extend(new.ro.map(|ro| (stub_fd::LENT, ro)));
+        let (window, slot, tid) = (self.code.window(), new.slot, stub.tid());
+        let mut memory = if new.ro.is_some() { Memory::New } else { Memory::There };
+        loop {
+            let calls = frame::calls(window, slot, memory);
+            let list = self.code.list(slot, memory);
+            let (held, made) = self.injector().follow(stub, like, (&calls, &list), &give).await?;
+            stub = held;
+            let is_in_the_way = memory == Memory::New && matches!(made, Err((_, EXISTS)));
+            // Another process may share this memory, and have a stub there.
+            let shares = |other: Tid| {
+                process::same_memory(tid, other)
+                    .unwrap_or_else(|e| e.raw_os_error() != Some(libc::ESRCH))
+            };
+            let is_leftover = || {
+                frame::holds_leftovers_only(tid, window, slot)
+                    && !self.traps.stubs_beside().into_iter().any(shares)
+            };
+            if is_in_the_way && is_leftover() {
+                memory = Memory::Over;
+            } else {
+                return Ok((stub, made.map_err(|(call, result)| failed(&call, result))));
             }
         }
-        Ok((stub, Ok(())))
     }
 }
 
-/// include/uapi/linux/close_range.h.
-const CLOSE_RANGE_UNSHARE: u64 = 2;
-
-/// Whether something was mapped already.
-fn exists(result: &Result<(), PlantError>) -> bool {
-    matches!(result, Err(PlantError::Injected { call: "mmap", source })
-        if source.raw_os_error() == Some(libc::EEXIST))
-}
-
-/// Whether nothing is mapped in a range but what planting maps.
-fn holds_leftovers_only(tid: Tid, (at, len): (u64, u64)) -> bool {
-    process::mapped(tid, at, len)
-        .is_ok_and(|names| names.iter().all(|name| name.starts_with("/memfd:verbgate-")))
-}
+/// The result of a mapping where something is mapped already.
+const EXISTS: i64 = -(libc::EEXIST as i64);

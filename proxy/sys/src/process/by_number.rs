@@ -114,20 +114,14 @@ pub fn threads(tgid: Tgid) -> io::Result<Vec<Tid>> {
     Ok(found.into_iter().map(Tid).collect())
 }
 
-/// The names of what is mapped in a range of a thread's addresses, from `/proc/TID/maps`: empty ones
-/// for memory without a file.
+/// Sends a signal to a thread whose number is known to be its own.
 ///
 /// # Errors
-/// `ENOENT` or `ESRCH`: the thread is gone. `EPERM`.
-pub fn mapped(tid: Tid, at: u64, len: u64) -> io::Result<Vec<String>> {
-    let maps = text(format!("/proc/{tid}/maps"))?;
-    let meets = |line: &&str| {
-        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
-        let number = |hex| u64::from_str_radix(hex, 16).ok();
-        Some(number(start)? < at.saturating_add(len) && number(end)? > at)
-    };
-    let found = maps.lines().filter(|line| meets(line).unwrap_or(true));
-    Ok(found.map(|line| line.split_whitespace().nth(5).unwrap_or_default().to_owned()).collect())
+/// `ESRCH`: it is gone.
+pub(crate) fn send(tid: Tid, signal: i32) -> io::Result<()> {
+    let tgid = tgid(tid)?;
+    // SAFETY: plain numbers.
+    check(unsafe { libc::syscall(libc::SYS_tgkill, tgid.0, tid.0, signal) }).map(drop)
 }
 
 /// Whether a thread is ending, or gone. Whoever has no memory any more is.
@@ -182,7 +176,10 @@ pub fn enter_network(network: &fs::File) -> io::Result<()> {
 
 /// Whether a signal waits for a thread that it does not block, of its own or of its process, or
 /// another thread has begun a stop of the process.
-pub(crate) fn is_called_away(tid: Tid) -> io::Result<bool> {
+///
+/// # Errors
+/// `ENOENT` or `ESRCH`: the thread is gone.
+pub fn is_called_away(tid: Tid) -> io::Result<bool> {
     let status = text(format!("/proc/{tid}/status"))?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let mask = |name: &str| field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
@@ -230,6 +227,22 @@ fn status_field(tid: Tid, name: &str) -> io::Result<i32> {
 /// `ENOENT` or `ESRCH`: the thread is gone.
 pub fn state(tid: Tid) -> io::Result<char> {
     stat(tid)?.field(0)?.chars().next().ok_or_else(short)
+}
+
+/// Whether a thread stands still at a debugger's will, or a freezer's, by its state and `/proc/TID/wchan`.
+/// Freezers wait in `do_freezer_trap` (kernel/signal.c; inlined, `get_signal`) and in `__refrigerator`
+/// (kernel/freezer.c); a sleeper in futex(2) freezes where it is.
+///
+/// # Errors
+/// `ENOENT` or `ESRCH`: the thread is gone.
+pub fn is_held(tid: Tid) -> io::Result<bool> {
+    const FROZEN: [&str; 3] = ["do_freezer_trap", "get_signal", "__refrigerator"];
+    let state = state(tid)?;
+    if !"SD".contains(state) {
+        return Ok(state == 't');
+    }
+    let place = text(format!("/proc/{tid}/wchan"))?;
+    Ok(FROZEN.contains(&place.trim()) || state == 'D' && place.starts_with("futex_"))
 }
 
 /// How long a thread has been running or ready to run, and so has not waited:

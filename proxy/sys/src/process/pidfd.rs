@@ -18,6 +18,12 @@ pub(super) const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
 #[derive(Debug)]
 pub struct PidFd(OwnedFd);
 
+impl From<OwnedFd> for PidFd {
+    fn from(file: OwnedFd) -> Self {
+        Self(file)
+    }
+}
+
 impl PidFd {
     /// pidfd_open(2).
     ///

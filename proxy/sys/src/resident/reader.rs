@@ -1,19 +1,23 @@
-//! Processes that read guests' memory where a read may wait, each for one read at a time.
+//! Helper processes that make one call at a time which may wait for a guest: that read guests' memory which is not at
+//! hand, and links that a guest may serve.
 //!
 //! Such a process shares the supervisor's memory, as a thread does, but the supervisor's end does not
 //! wait for that process. A copy of the supervisor's memory would take 350 KiB of page tables for each
 //! read, which the kernel frees when all processors have had a break: a guest of 60 threads had the
 //! supervisor copied faster than that on a busy machine, until the supervisor's control group was full.
 
+use std::ffi::CString;
 use std::ffi::c_int;
 use std::ffi::c_long;
 use std::ffi::c_void;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::os::fd::FromRawFd;
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -31,12 +35,10 @@ use crate::check;
 use crate::mem;
 use crate::mem::Range;
 use crate::resident::call::call;
+use crate::share::Share;
 
 /// How often it is looked whether anybody still waits for a read.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Readers that are left behind at most: each holds the memory of one guest that has been ended, and, when
-/// the supervisor has ended, that of the supervisor.
-const MOST_LEFT: usize = 64;
 /// How long a process is tried to be started where the limit of processes is reached: by guests of
 /// the same user, perhaps, whom this must not let refuse others.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -57,10 +59,9 @@ struct Readers {
 }
 
 impl Readers {
-    /// How many are left behind.
-    fn left(&mut self) -> usize {
+    /// Takes note of the ends of those that are left behind.
+    fn reap(&mut self) {
         self.left.retain(|reader| !reader.has_ended(0));
-        self.left.len()
     }
 }
 
@@ -72,21 +73,44 @@ fn readers() -> MutexGuard<'static, Readers> {
 /// that.
 ///
 /// # Errors
-/// process_vm_readv(2)'s and clone(2)'s; `EINTR`: nobody waits any more; `EBUSY`: too many readers
-/// wait for guests' memory already.
+/// process_vm_readv(2)'s and clone(2)'s; `EINTR`: nobody waits any more.
 pub(crate) fn read_elsewhere(
     tid: Tid,
     from: &[Range],
     into: &mut [u8],
+    share: &Arc<Share>,
     waits: impl Fn() -> bool,
 ) -> io::Result<usize> {
-    if readers().left() >= MOST_LEFT {
-        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+    let data = made_elsewhere(share, &waits, || {
+        mem::remote(from).map(|from| ReadJob::memory(tid, from, into.len()))
+    })?;
+    for (to, from) in into.iter_mut().zip(&data) {
+        *to = *from;
     }
+    Ok(data.len())
+}
+
+/// Reads a symbolic link in a process of its own, as long as somebody waits for that.
+///
+/// # Errors
+/// readlink(2)'s and clone(2)'s; `EINTR`: nobody waits any more.
+pub(crate) fn link_elsewhere(
+    path: CString,
+    share: &Arc<Share>,
+    waits: impl Fn() -> bool,
+) -> io::Result<Vec<u8>> {
+    made_elsewhere(share, &waits, || Ok(ReadJob::link(path.clone())))
+}
+
+fn made_elsewhere(
+    share: &Arc<Share>,
+    waits: &impl Fn() -> bool,
+    job: impl Fn() -> io::Result<ReadJob>,
+) -> io::Result<Vec<u8>> {
     for _ in 0..TRIES {
-        let reader = Reader::free_or_new()?;
-        let job = ReadJob { tid, ranges: mem::remote(from)?, data: vec![0; into.len()], result: 0 };
-        if let Some(read) = reader.read(job, into, &waits) {
+        let mut reader = Reader::free_or_new()?;
+        reader.share = Some(Arc::clone(share));
+        if let Some(read) = reader.read(job()?, waits) {
             return read;
         }
     }
@@ -97,7 +121,7 @@ pub(crate) fn read_elsewhere(
 pub fn reap() {
     let mut readers = readers();
     readers.free.retain(|reader| !reader.has_ended(0));
-    readers.left();
+    readers.reap();
 }
 
 /// Ends readers without work, which would keep the supervisor's control group from being removed for so long.
@@ -107,13 +131,71 @@ pub fn dismiss() {
     free.into_iter().for_each(Reader::leave);
 }
 
-/// A read: the supervisor's, but while the reader has it ([`BUSY`]).
+/// A call that reads: the supervisor's, but while the reader has it ([`BUSY`]).
 struct ReadJob {
-    tid: Tid,
-    ranges: Vec<libc::iovec>,
+    nr: c_long,
+    args: [usize; 6],
+    /// The bytes that the call reads.
     data: Vec<u8>,
-    /// What process_vm_readv(2) gave: bytes, or an errno below zero.
+    /// The result of the call: bytes, or an errno below zero.
     result: c_long,
+    /// Kept because the arguments point there.
+    _vectors: Vec<libc::iovec>,
+    _path: Option<CString>,
+}
+
+impl ReadJob {
+    fn memory(tid: Tid, from: Vec<libc::iovec>, len: usize) -> Self {
+        let mut data = vec![0_u8; len];
+        let count = from.len();
+        let mut vectors = from;
+        vectors.push(libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: len });
+        let from = vectors.as_ptr();
+        let to = from.wrapping_add(count);
+        let [from, to] = [from, to].map(<*const _>::expose_provenance);
+        let args = [tid.0.cast_unsigned() as usize, to, 1, from, count, 0];
+        Self {
+            nr: libc::SYS_process_vm_readv,
+            args,
+            data,
+            result: 0,
+            _vectors: vectors,
+            _path: None,
+        }
+    }
+
+    fn link(path: CString) -> Self {
+        let mut data = vec![0_u8; libc::PATH_MAX as usize];
+        let to = data.as_mut_ptr().expose_provenance();
+        let args = [
+            libc::AT_FDCWD.cast_unsigned() as usize,
+            path.as_ptr().expose_provenance(),
+            to,
+            data.len(),
+            0,
+            0,
+        ];
+        Self {
+            nr: libc::SYS_readlinkat,
+            args,
+            data,
+            result: 0,
+            _vectors: Vec::new(),
+            _path: Some(path),
+        }
+    }
+
+    fn done(mut self) -> io::Result<Vec<u8>> {
+        match usize::try_from(self.result) {
+            Ok(n) => {
+                self.data.truncate(n);
+                Ok(self.data)
+            }
+            Err(_) => Err(io::Error::from_raw_os_error(
+                i32::try_from(self.result.wrapping_neg()).unwrap_or(libc::EIO),
+            )),
+        }
+    }
 }
 
 /// Waits for a job; it may end.
@@ -136,9 +218,11 @@ struct Mailbox {
 /// A process that reads.
 struct Reader {
     pidfd: OwnedFd,
-    shared: Box<Mailbox>,
+    shared: ManuallyDrop<Box<Mailbox>>,
     /// It runs on this.
-    _stack: MmapMut,
+    stack: ManuallyDrop<MmapMut>,
+    /// The share of the wait, until the read is done, or the reader has ended.
+    share: Option<Arc<Share>>,
 }
 
 impl Reader {
@@ -194,16 +278,12 @@ impl Reader {
         started?;
         // SAFETY: the kernel has just made this descriptor.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-        Ok(Self { pidfd, shared, _stack: stack })
+        let (shared, stack) = (ManuallyDrop::new(shared), ManuallyDrop::new(stack));
+        Ok(Self { pidfd, shared, stack, share: None })
     }
 
     /// Has it read; none when it ended before.
-    fn read(
-        self,
-        job: ReadJob,
-        into: &mut [u8],
-        waits: impl Fn() -> bool,
-    ) -> Option<io::Result<usize>> {
+    fn read(mut self, job: ReadJob, waits: &impl Fn() -> bool) -> Option<io::Result<Vec<u8>>> {
         let interval = futex::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         let state = &self.shared.state;
         self.shared.job.store(Box::into_raw(Box::new(job)), Ordering::Relaxed);
@@ -226,18 +306,9 @@ impl Reader {
         }
         let job = self.job()?;
         self.shared.state.store(FREE, Ordering::Release);
+        self.share = None;
         readers().free.push(self);
-        Some(match usize::try_from(job.result) {
-            Ok(n) => {
-                for (to, from) in into.iter_mut().zip(job.data.iter().take(n)) {
-                    *to = *from;
-                }
-                Ok(n)
-            }
-            Err(_) => Err(io::Error::from_raw_os_error(
-                i32::try_from(job.result.wrapping_neg()).unwrap_or(libc::EIO),
-            )),
-        })
+        Some(job.done())
     }
 
     /// The job, which the reader must not have.
@@ -276,6 +347,19 @@ impl Reader {
         unsafe { libc::waitid(libc::P_PIDFD, id, &raw mut info, options) };
         drop(self.job());
         true
+    }
+}
+
+impl Drop for Reader {
+    /// Frees nothing under one that has not ended: whoever waited for it has panicked.
+    fn drop(&mut self) {
+        if !self.has_ended(0) {
+            return self.kill();
+        }
+        // SAFETY: nobody uses it any more, and it is dropped nowhere else.
+        unsafe { ManuallyDrop::drop(&mut self.shared) };
+        // SAFETY: the same.
+        unsafe { ManuallyDrop::drop(&mut self.stack) };
     }
 }
 
@@ -348,12 +432,9 @@ extern "C" fn work(shared: *mut c_void) -> c_int {
         }
         // SAFETY: whoever made this busy has given the job, and leaves it alone until this is done.
         let job = unsafe { &mut *shared.job.load(Ordering::Relaxed) };
-        let to = libc::iovec { iov_base: job.data.as_mut_ptr().cast(), iov_len: job.data.len() };
-        let (to, from) = (ptr::from_ref(&to).addr(), job.ranges.as_ptr().addr());
-        let read = [job.tid.0.cast_unsigned() as usize, to, 1, from, job.ranges.len(), 0];
-        // SAFETY: `to` is the job's own data; `from` holds numbers that the kernel checks against the other
-        // process.
-        job.result = unsafe { call(libc::SYS_process_vm_readv, read) };
+        // SAFETY: what the arguments point to is the job's own, and lives as long as the job; what is read of
+        // another process, the kernel checks.
+        job.result = unsafe { call(job.nr, job.args) };
         shared.state.store(DONE, Ordering::Release);
         let wake = [word, (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize, 1, 0, 0, 0];
         // SAFETY: the word lives as long as this process.
@@ -380,11 +461,13 @@ mod tests {
         children.iter().filter(is_reader).count()
     }
 
+    static SHARE: std::sync::LazyLock<Arc<Share>> = std::sync::LazyLock::new(Share::own);
+
     fn read(bytes: &[u8]) -> io::Result<Vec<u8>> {
         let from = [Range { addr: bytes.as_ptr().addr() as u64, len: bytes.len() }];
         let mut into = vec![0; bytes.len()];
         let me = Tid(std::process::id().cast_signed());
-        let n = read_elsewhere(me, &from, &mut into, || true)?;
+        let n = read_elsewhere(me, &from, &mut into, &SHARE, || true)?;
         into.truncate(n);
         Ok(into)
     }
@@ -428,6 +511,34 @@ mod tests {
         assert!(alive() <= 2 * THREADS, "{} readers", alive());
         verbgate_wait::until("the readers' ends", || alive() == 0);
         reap();
+    }
+
+    #[test]
+    fn a_panic_frees_nothing_under_a_reader() {
+        let reader = Reader::free_or_new().unwrap();
+        let at = ptr::from_ref(&**reader.shared).expose_provenance();
+        let pidfd = reader.pidfd.try_clone().unwrap();
+        // The job waits for ever.
+        let (data, vectors) = (vec![7], Vec::new());
+        let job = ReadJob {
+            nr: libc::SYS_ppoll,
+            args: [0; 6],
+            data,
+            result: 0,
+            _vectors: vectors,
+            _path: None,
+        };
+        let waits = || panic!("on purpose");
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            reader.read(job, &waits).is_none()
+        }))
+        .unwrap_err();
+        let mut fd = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one `struct pollfd`, which lives through the call.
+        assert_eq!(unsafe { libc::poll(&raw mut fd, 1, -1) }, 1, "it ends");
+        // SAFETY: never freed.
+        let shared = unsafe { &*ptr::with_exposed_provenance::<Mailbox>(at) };
+        assert_eq!(shared.state.load(Ordering::Acquire), BUSY);
     }
 
     #[test]

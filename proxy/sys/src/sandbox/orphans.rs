@@ -10,6 +10,7 @@ use rustix::process::WaitIdOptions;
 
 use crate::Tgid;
 use crate::process;
+use crate::process::PidFd;
 
 /// Ancestors looked at to tell whether a signal's sender is a guest; deeper trees are rare, and
 /// the cost of missing one is a signal that comes twice.
@@ -25,28 +26,45 @@ const REAP_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Children of all threads of this process, adopted ones included.
 fn children() -> Vec<i32> {
-    let me = Tgid(std::process::id().cast_signed());
+    children_of(std::process::id().cast_signed())
+}
+
+fn children_of(parent: i32) -> Vec<i32> {
     let mut all = Vec::new();
-    for thread in process::threads(me).unwrap_or_default() {
-        match fs::read_to_string(format!("/proc/self/task/{thread}/children")) {
+    for thread in process::threads(Tgid(parent)).unwrap_or_default() {
+        match fs::read_to_string(format!("/proc/{parent}/task/{thread}/children")) {
             Ok(text) => all.extend(text.split_whitespace().filter_map(|n| n.parse::<i32>().ok())),
             // Without CONFIG_PROC_CHILDREN the whole of /proc has to be asked.
-            Err(_) => return children_by_parent(),
+            Err(_) => return children_by_parent(parent),
         }
     }
     all
 }
 
-fn children_by_parent() -> Vec<i32> {
-    let me = rustix::process::getpid().as_raw_nonzero().get();
+fn children_by_parent(parent: i32) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| stat_field(*pid, 1) == Some(me))
+        .filter(|pid| stat_field(*pid, 1) == Some(parent))
         .collect()
+}
+
+/// Kills what is below a killed process that the kernel holds: its children become nobody else's until it has ended.
+fn kill_below(parent: i32, depth: usize) {
+    for child in children_of(parent) {
+        // The number may be another's by now, which then has another parent.
+        if let Ok(one) = PidFd::open(Tgid(child))
+            && stat_field(child, 1) == Some(parent)
+        {
+            let _ = one.signal(libc::SIGKILL);
+            if depth > 0 {
+                kill_below(child, depth - 1);
+            }
+        }
+    }
 }
 
 /// Reaps adopted children that have ended, all but the main process.
@@ -70,9 +88,8 @@ fn reap_if_ended(pid: Pid) {
 /// Kills what the main process left behind, as a container's processes are when its init exits;
 /// returns how many could not be ended: the kernel holds them, or they are not through in time.
 ///
-/// Only children are killed, never a pid that was read somewhere: theirs cannot be reused before
-/// they are reaped here. Their own children become this process's then, so that the loop comes
-/// to all of them.
+/// Children are killed by number: theirs cannot be reused before they are reaped here. Their own children become this
+/// process's then, so that the loop comes to all of them; those of one that is held are killed by their pidfds.
 #[must_use]
 pub fn end_descendants(patience: Duration) -> usize {
     let deadline = Instant::now() + patience;
@@ -86,8 +103,12 @@ pub fn end_descendants(patience: Duration) -> usize {
         if left.is_empty() || Instant::now() >= deadline || busy.0.elapsed() >= HELD {
             return left.len();
         }
+        let are_held = busy.0.elapsed() >= HELD / 5;
         for pid in left.into_iter().filter_map(Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            if are_held {
+                kill_below(pid.as_raw_nonzero().get(), MAX_ANCESTORS);
+            }
             reap_if_ended(pid);
         }
         if !children().is_empty() {

@@ -17,6 +17,7 @@ use super::bpf::data::ARCH;
 use super::bpf::data::NR;
 use super::bpf::data::arg_hi;
 use super::bpf::data::arg_lo;
+use super::calls;
 use super::rules;
 use super::rules::Rule;
 use super::rules::Verdict;
@@ -28,6 +29,9 @@ use crate::window::AddrWindow;
 use crate::window::FdWindow;
 
 const ENOSYS: u32 = 38;
+/// The bits of an address's upper word that the kernel looks at. It takes others for a tag: the top byte on arm64
+/// (Documentation/arch/arm64/tagged-address-abi.rst), bits 57 to 62 with LAM; no address of a program has them.
+const ADDRESS: u32 = 0x00ff_ffff;
 /// The bit that MAP_SHARED and MAP_SHARED_VALIDATE have in common, and MAP_PRIVATE has not.
 const SHARES: u32 = 0x1;
 const ANONYMOUS: u32 = 0x20;
@@ -65,27 +69,82 @@ pub fn program<A: Arch>(
     addrs: AddrWindow,
     fds: FdWindow,
 ) -> Result<Vec<SockFilter>, AssembleError> {
+    with::<A>(addrs, fds, false)
+}
+
+/// The filter of one sandbox; `compat`: programs of the processor's 32-bit kind run there, without RDMA.
+///
+/// # Errors
+/// As for [`program`].
+pub fn with<A: Arch>(
+    addrs: AddrWindow,
+    fds: FdWindow,
+    compat: bool,
+) -> Result<Vec<SockFilter>, AssembleError> {
     let mut asm = Assembler::default();
-    let (allow, notify, foreign) = (asm.label(), asm.label(), asm.label());
+    asm.load(ARCH);
+    let (native, other) = (asm.label(), asm.label());
+    asm.if_eq(A::AUDIT, native);
+    // Calls by other numbers: those of IA32 and AArch32.
+    if compat {
+        asm.if_eq(A::COMPAT, other);
+    }
+    asm.ret(RET_ERRNO | ENOSYS);
+    let after = asm.label();
+    if compat {
+        asm.place(other);
+        asm.goto(after);
+    }
+    asm.place(native);
+    abi(&mut asm, &calls::of(A::AUDIT), &rules::native::<A>(), (addrs, fds));
+    if compat {
+        asm.place(after);
+        abi(&mut asm, &calls::of(A::COMPAT), &rules::compat::<A>(), (addrs, fds));
+    }
+    asm.assemble()
+}
+
+/// The judgement of one ABI's calls.
+fn abi(
+    asm: &mut Assembler,
+    calls: &[(u32, &str)],
+    rules: &[Rule],
+    (addrs, fds): (AddrWindow, FdWindow),
+) {
+    let (allow, notify, unknown) = (asm.label(), asm.label(), asm.label());
     let mut ends = Verdicts { allow, notify, fail: BTreeMap::new() };
     let mut shared = Shared { fds: BTreeMap::new(), ranges: BTreeMap::new() };
-
-    asm.load(ARCH);
-    asm.if_ne(A::AUDIT, foreign);
     asm.load(NR);
-    if let Some(alien) = A::FOREIGN.first_alien_number {
-        // x32: the same verbs by other numbers, which no program of today uses.
-        let native = asm.label();
-        asm.if_lt(alien, native);
-        asm.ret(RET_ERRNO | ENOSYS);
-        asm.place(native);
+    let groups: Vec<&[Rule]> = rules.chunk_by(|a, b| a.nr == b.nr).collect();
+    // From each of these numbers on, up to the next one.
+    let mut turns = vec![(0, unknown)];
+    let mut turn = |from: u32, to: Label| match turns.last_mut() {
+        Some((at, label)) if *at == from => *label = to,
+        _ => turns.push((from, to)),
+    };
+    let mut bodies = Vec::new();
+    for (nr, _) in calls.iter().copied() {
+        let rules = groups.iter().find(|rules| rules.first().is_some_and(|rule| rule.nr == nr));
+        let to = match rules {
+            Some(rules) => match alone(asm, rules, &mut ends, &mut shared) {
+                Some(to) => to,
+                None => {
+                    let body = asm.label();
+                    bodies.push((body, *rules));
+                    body
+                }
+            },
+            None => allow,
+        };
+        turn(nr, to);
+        turn(nr + 1, unknown);
     }
-    let rules = rules::native::<A>();
-    for rules in rules.chunk_by(|a, b| a.nr == b.nr) {
-        call(&mut asm, rules, (addrs, fds), &mut ends, &mut shared);
+    turns.dedup_by_key(|(_, to)| *to);
+    tree(asm, &turns);
+    for (label, rules) in bodies {
+        asm.place(label);
+        call(asm, rules, (addrs, fds), &mut ends, &mut shared);
     }
-    asm.goto(allow);
-
     for (arg, label) in shared.fds {
         asm.place(label);
         asm.load(arg_lo(arg));
@@ -95,16 +154,10 @@ pub fn program<A: Arch>(
     }
     for (range, label) in shared.ranges {
         asm.place(label);
-        touches(&mut asm, addrs, range, &ends, allow);
+        touches(asm, addrs, range, &ends, allow);
     }
-    asm.place(foreign);
-    asm.if_ne(A::FOREIGN.audit, allow);
-    asm.load(NR);
-    let mut shared = Shared { fds: BTreeMap::new(), ranges: BTreeMap::new() };
-    for rules in rules::foreign(&A::FOREIGN).chunk_by(|a, b| a.nr == b.nr) {
-        call(&mut asm, rules, (addrs, fds), &mut ends, &mut shared);
-    }
-    asm.goto(allow);
+    asm.place(unknown);
+    asm.ret(RET_ERRNO | ENOSYS);
     for (errno, label) in ends.fail {
         asm.place(label);
         asm.ret(RET_ERRNO | errno);
@@ -113,10 +166,45 @@ pub fn program<A: Arch>(
     asm.ret(RET_USER_NOTIF);
     asm.place(allow);
     asm.ret(RET_ALLOW);
-    asm.assemble()
 }
 
-/// The rules for one system call. The number is in the accumulator, before and after.
+/// Goes to the label of the last number that is not above the one in the accumulator.
+fn tree(asm: &mut Assembler, turns: &[(u32, Label)]) {
+    match turns {
+        [] => {}
+        [(_, to)] => asm.goto(*to),
+        _ => {
+            let (left, right) = turns.split_at(turns.len() / 2);
+            let above = asm.label();
+            asm.if_ge(right.first().map_or(u32::MAX, |(from, _)| *from), above);
+            tree(asm, left);
+            asm.place(above);
+            tree(asm, right);
+        }
+    }
+}
+
+/// The judgement that is all of a system call's rules, if that is shared with others.
+fn alone(
+    asm: &mut Assembler,
+    rules: &[Rule],
+    ends: &mut Verdicts,
+    shared: &mut Shared,
+) -> Option<Label> {
+    let [Rule { when, verdict, .. }] = rules else { return None };
+    match (*when, *verdict) {
+        (When::Always, verdict) => Some(ends.of(asm, verdict)),
+        (When::Fd(arg), Verdict::Notify) => {
+            Some(*shared.fds.entry(arg).or_insert_with(|| asm.label()))
+        }
+        (When::Range { addr, len }, Verdict::Notify) => {
+            Some(*shared.ranges.entry((addr, len)).or_insert_with(|| asm.label()))
+        }
+        _ => None,
+    }
+}
+
+/// The rules for one system call.
 fn call(
     asm: &mut Assembler,
     rules: &[Rule],
@@ -124,32 +212,12 @@ fn call(
     ends: &mut Verdicts,
     shared: &mut Shared,
 ) {
-    let Some(Rule { nr, .. }) = rules.first() else { return };
-    // One jump, and no more in the way of other calls.
-    if let [Rule { when, verdict, .. }] = rules {
-        let to = match (*when, *verdict) {
-            (When::Always, verdict) => Some(ends.of(asm, verdict)),
-            (When::Fd(arg), Verdict::Notify) => {
-                Some(*shared.fds.entry(arg).or_insert_with(|| asm.label()))
-            }
-            (When::Range { addr, len }, Verdict::Notify) => {
-                Some(*shared.ranges.entry((addr, len)).or_insert_with(|| asm.label()))
-            }
-            _ => None,
-        };
-        if let Some(to) = to {
-            return asm.if_eq(*nr, to);
-        }
-    }
-    let other = asm.label();
-    asm.if_ne(*nr, other);
     for (at, rule) in rules.iter().enumerate() {
         if let (When::Range { addr, len }, Verdict::Notify) = (rule.when, rule.verdict)
             && at + 1 == rules.len()
         {
             let range = *shared.ranges.entry((addr, len)).or_insert_with(|| asm.label());
-            asm.goto(range);
-            return asm.place(other);
+            return asm.goto(range);
         }
         let (next, end) = (asm.label(), ends.of(asm, rule.verdict));
         match rule.when {
@@ -190,7 +258,6 @@ fn call(
         asm.place(next);
     }
     asm.goto(ends.allow);
-    asm.place(other);
 }
 
 fn load(asm: &mut Assembler, word: &Word) {
@@ -220,11 +287,12 @@ fn touches(
     let no_carry = asm.label();
     let sum = asm.label();
     asm.load(arg_hi(addr));
+    asm.and(ADDRESS);
     asm.if_gt(window.hi(), no);
-    // A length of 2^56 and more is refused by the kernel before it touches anything: a program's
-    // addresses have 56 bits at most (x86-64 with five levels of page tables).
+    // No program has so many addresses (2^56, x86-64 with five levels of page tables): some calls do what they can, and
+    // fail in the end.
     asm.load(arg_hi(len));
-    asm.if_ge(0x100_0000, no);
+    asm.if_ge(0x100_0000, ends.notify);
     asm.store(0);
     // The upper word of the end is the sum of the upper words and the carry of the lower ones.
     asm.load(arg_lo(len));
@@ -234,10 +302,12 @@ fn touches(
     asm.add_x();
     asm.if_ge_x(no_carry);
     asm.load(arg_hi(addr));
+    asm.and(ADDRESS);
     asm.add(1);
     asm.goto(sum);
     asm.place(no_carry);
     asm.load(arg_hi(addr));
+    asm.and(ADDRESS);
     asm.place(sum);
     asm.load_x(0);
     asm.add_x();

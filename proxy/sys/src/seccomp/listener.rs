@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use super::bpf::SockFilter;
 use crate::GuestFd;
 use crate::Tid;
+use crate::called_off;
 use crate::check;
 
 /// What names a trapped call until it is answered; the default names none.
@@ -93,9 +94,6 @@ const NOTIF_SEND: libc::c_ulong = 0xc018_2101;
 const NOTIF_ID_VALID: libc::c_ulong = 0x4008_2102;
 const NOTIF_ADDFD: libc::c_ulong = 0x4018_2103;
 const NOTIF_SET_FLAGS: libc::c_ulong = 0x4008_2104;
-
-/// Wakes a thread that receives. It is ignored by default, so one that comes late harms nobody.
-const WAKE: libc::c_int = libc::SIGURG;
 
 const FLAG_CONTINUE: u32 = 1;
 const ADDFD_FLAG_SETFD: u32 = 1;
@@ -237,9 +235,11 @@ impl Listener {
         };
         let mut raw = RawResp { id: id.0, val, error, flags };
         crate::count_call();
-        // SAFETY: `raw` is a `struct seccomp_notif_resp`, which lives through the call.
-        let ret = unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_SEND, &raw mut raw) };
-        check(ret.into()).map(drop)
+        uninterrupted(|| {
+            // SAFETY: `raw` is a `struct seccomp_notif_resp`, which lives through the call.
+            let ret = unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_SEND, &raw mut raw) };
+            check(ret.into()).map(drop)
+        })
     }
 
     /// Ends listening, though others still hold this: every call that waits, and every later one,
@@ -254,18 +254,8 @@ impl Listener {
         // belongs to it; what it is now fails all its calls with ENOTTY.
         let ret = unsafe { libc::dup3(nothing.as_raw_fd(), self.0.as_raw_fd(), libc::O_CLOEXEC) };
         check(ret.into())?;
-        extern "C" fn nothing_to_do(_: libc::c_int) {}
-        // SAFETY: all zeros are a valid sigaction: no flags, so calls are interrupted, and an empty
-        // mask.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = nothing_to_do as extern "C" fn(libc::c_int) as usize;
-        // SAFETY: the handler does nothing, so it may run anywhere; nobody else uses this signal.
-        check(unsafe { libc::sigaction(WAKE, &raw const action, std::ptr::null_mut()) }.into())?;
-        let me = std::process::id();
-        for tid in receiving {
-            // SAFETY: plain numbers. A thread that has ended is not found in this process.
-            unsafe { libc::syscall(libc::SYS_tgkill, me, tid.0, WAKE) };
-        }
+        called_off::prepare();
+        receiving.iter().for_each(|tid| called_off::interrupt(*tid));
         Ok(())
     }
 
@@ -273,16 +263,53 @@ impl Listener {
     #[must_use]
     pub fn is_valid(&self, id: NotifId) -> bool {
         crate::count_call();
-        // SAFETY: the argument is a pointer to the 64-bit id, which lives through the call.
-        unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_ID_VALID, &raw const id.0) == 0 }
+        let valid = uninterrupted(|| {
+            // SAFETY: the argument is a pointer to the 64-bit id, which lives through the call.
+            let ret = unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_ID_VALID, &raw const id.0) };
+            check(ret.into())
+        });
+        valid.is_ok()
     }
 
-    /// Puts a copy of `fd` into the descriptor table of the thread that made the call.
+    /// Puts a copy of `fd` into the descriptor table of the thread that made the call, which takes it itself: so this
+    /// waits until the thread runs.
     ///
     /// # Errors
     /// `ENOENT`: the thread is gone; `EMFILE`, `EBADF`: its table is full, or the number is over
     /// its RLIMIT_NOFILE.
     pub fn add_fd(&self, id: NotifId, fd: BorrowedFd<'_>, how: AddFd) -> io::Result<GuestFd> {
+        let raw = RawAddFd::new(id, fd, how);
+        uninterrupted(|| {
+            crate::count_call();
+            // SAFETY: `raw` is a `struct seccomp_notif_addfd`, which lives through the call.
+            let ret = unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_ADDFD, &raw const raw) };
+            check(ret.into()).map(|_| GuestFd(ret))
+        })
+    }
+
+    /// Puts a copy of `fd` there as [`Listener::add_fd`] does, for a thread that traces and waits for nobody.
+    ///
+    /// # Errors
+    /// Those of [`Listener::add_fd`]; `EINTR`: the thread has not run yet.
+    pub(crate) fn add_fd_soon(
+        &self,
+        id: NotifId,
+        fd: BorrowedFd<'_>,
+        how: AddFd,
+        again: bool,
+    ) -> io::Result<i64> {
+        let raw = RawAddFd::new(id, fd, how);
+        let what = usize::try_from(NOTIF_ADDFD).unwrap_or(0);
+        let fd = usize::try_from(self.0.as_raw_fd()).unwrap_or(usize::MAX);
+        let args = [fd, what, (&raw const raw).expose_provenance(), 0, 0, 0];
+        crate::count_call();
+        // SAFETY: `raw` is a `struct seccomp_notif_addfd`, which lives through the call.
+        unsafe { called_off::within(libc::SYS_ioctl, args, again) }
+    }
+}
+
+impl RawAddFd {
+    fn new(id: NotifId, fd: BorrowedFd<'_>, how: AddFd) -> Self {
         let mut flags = 0;
         if how.at.is_some() {
             flags |= ADDFD_FLAG_SETFD;
@@ -290,17 +317,23 @@ impl Listener {
         if how.answer {
             flags |= ADDFD_FLAG_SEND;
         }
-        let raw = RawAddFd {
+        Self {
             id: id.0,
             flags,
             srcfd: fd.as_raw_fd().cast_unsigned(),
             newfd: how.at.unwrap_or(0),
             newfd_flags: if how.cloexec { libc::O_CLOEXEC.cast_unsigned() } else { 0 },
-        };
-        crate::count_call();
-        // SAFETY: `raw` is a `struct seccomp_notif_addfd`, which lives through the call.
-        let ret = unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_ADDFD, &raw const raw) };
-        check(ret.into()).map(|_| GuestFd(ret))
+        }
+    }
+}
+
+/// Makes a call again that a signal has ended before the call did anything: the listener's lock can be interrupted.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Seccomp: the filter that traps, and the listener that answers.
 
 pub mod bpf;
+pub mod calls;
 pub mod filter;
 mod listener;
 pub mod rules;

@@ -3,8 +3,8 @@
 //! The filter ([`super::filter`]) is assembled from this table, and so are the rules for other
 //! programs that make filters of their own, such as an OCI runtime.
 
+use super::calls;
 use crate::arch::Arch;
-use crate::arch::Foreign;
 use crate::arch::RDMA_VERBS_IOCTL;
 
 /// Bits of the flags of an open and what they are where a device may be meant: for reading and writing,
@@ -28,10 +28,6 @@ const AF_SMC: u32 = 43;
 const IPPROTO_SMC: u32 = 256;
 const SOL_TCP: u32 = 6;
 const TCP_ULP: u32 = 31;
-/// The `socket` of socketcall(2), include/uapi/linux/net.h.
-const SYS_SOCKET: u32 = 1;
-/// The `setsockopt` of the same.
-const SYS_SETSOCKOPT: u32 = 14;
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 /// `W_OK`, include/uapi/linux/fcntl.h: `MAY_WRITE`.
@@ -49,7 +45,6 @@ const ENOENT: u32 = 2;
 const EINVAL: u32 = 22;
 const ENOSYS: u32 = 38;
 const EPROTONOSUPPORT: u32 = 93;
-const EOPNOTSUPP: u32 = 95;
 const EAFNOSUPPORT: u32 = 97;
 
 /// What is compared with an argument's lower word, which is all that the kernel takes of an `int`.
@@ -115,6 +110,8 @@ pub enum About {
     NetlinkSocket,
     /// What may be a call on such a socket.
     NetlinkCall,
+    /// Taking a file out of another's descriptor table.
+    TakeFile,
     /// Attaching a debugger.
     Ptrace,
     /// Changing credentials.
@@ -173,8 +170,6 @@ const DUPFD: When = When::FdWords(0, &[word(1, F_DUPFD)]);
 const DUPFD_CLOEXEC: When = When::FdWords(0, &[word(1, F_DUPFD_CLOEXEC)]);
 const PIDFD_OF_THREAD: When = When::Words(&[Word { arg: 1, mask: O_EXCL, value: O_EXCL }]);
 const SET_MM: When = When::Words(&[word(0, PR_SET_MM)]);
-const SOCKET: When = When::Words(&[word(0, SYS_SOCKET)]);
-const SETSOCKOPT: When = When::Words(&[word(0, SYS_SETSOCKOPT)]);
 const UPPER_LAYER: When = When::Words(&[word(1, SOL_TCP), word(2, TCP_ULP)]);
 const ATTACH: When = When::Words(&[word(0, PTRACE_ATTACH)]);
 const SEIZE: When = When::Words(&[word(0, PTRACE_SEIZE)]);
@@ -264,11 +259,16 @@ pub fn native<A: Arch>() -> Vec<Rule> {
         add("socket", n.socket, when, Fail(errno), About::Refused);
     }
     // A ring makes system calls that no filter sees.
-    add("io_uring_setup", n.io_uring_setup, When::Always, Fail(ENOSYS), About::Refused);
+    for (name, nr) in n.io_uring {
+        add(name, nr, When::Always, Fail(ENOSYS), About::Refused);
+    }
 
     // A descriptor of a stub's leads to its files, the open device among them. Before Linux 6.9 no
     // thread but a process's first has one, and pidfd_open(2) says so.
     add("pidfd_open", n.pidfd_open, PIDFD_OF_THREAD, Fail(EINVAL), About::Refused);
+
+    // A thread's descriptor takes no file of a stub's, by whichever way it came.
+    add("pidfd_getfd", n.pidfd_getfd, When::Always, Notify, About::TakeFile);
 
     // The stub's memory. Asked about rather than refused here, because the supervisor makes the
     // same calls on the guest's behalf when it plants the stub.
@@ -306,28 +306,47 @@ pub fn native<A: Arch>() -> Vec<Rule> {
     rules
 }
 
-/// The rules for 32-bit callers of a 64-bit kernel. Their addresses do not reach the window, and
-/// their opens and writes fail in the kernel; what is left is refused.
+/// The verdict on the compat calls that a rule is about: by the numbers of the processor's 32-bit kind. The supervisor
+/// serves none, so that a 32-bit program has no RDMA.
+const fn abroad(rule: &Rule) -> Option<Verdict> {
+    match rule.about {
+        // An open finds a node that nobody can open, and no driver serves the files that a 64-bit program leaves to
+        // a 32-bit one. Nobody is told of their ends, which the supervisor finds by itself.
+        About::Verbs | About::Open | About::Access | About::Close | About::Duplicate => None,
+        About::NetlinkCall => None,
+        About::NetlinkSocket => Some(Verdict::Fail(EPROTONOSUPPORT)),
+        About::TakeFile | About::Ptrace | About::Credentials => Some(Verdict::Fail(EPERM)),
+        // An address and a length of 32 bits do not reach the window ([`crate::window::AddrWindow`]).
+        About::StubMemory | About::Map => None,
+        About::Refused => Some(rule.verdict),
+    }
+}
+
+/// The rules for compat calls: for each of the processor's own kind the twin, by the names that the call has.
 #[must_use]
-pub fn foreign(f: &Foreign) -> Vec<Rule> {
-    use Verdict::Fail;
+pub fn compat<A: Arch>() -> Vec<Rule> {
+    /// `SHMAT`, include/uapi/linux/ipc.h: the lower half of the first argument, whose flags are the third.
+    const ATTACHES: When = When::Words(&[
+        Word { arg: 0, mask: 0xffff, value: 21 },
+        Word { arg: 2, mask: SHM_REMAP, value: SHM_REMAP },
+    ]);
+    let calls = calls::of(A::COMPAT);
     let mut rules = Vec::new();
-    let about = About::Refused;
-    let mut add = |name, nr, when, verdict| rules.push(Rule { name, nr, when, verdict, about });
-    add("ioctl", f.ioctl, VERBS, Fail(EOPNOTSUPP));
-    add("socket", f.socket, RDMA_NETLINK, Fail(EPROTONOSUPPORT));
-    for (when, errno) in RDMA_SOCKETS {
-        add("socket", f.socket, when, Fail(errno));
+    for rule in native::<A>() {
+        let Some(verdict) = abroad(&rule) else { continue };
+        let is_same = |name: &str| name.strip_suffix("32").unwrap_or(name) == rule.name;
+        for (nr, name) in calls.iter().filter(|(_, name)| is_same(name)) {
+            rules.push(Rule { name, nr: *nr, verdict, about: About::Refused, ..rule });
+        }
     }
-    add("setsockopt", f.setsockopt, UPPER_LAYER, Fail(ENOENT));
-    if let Some(socketcall) = f.socketcall {
-        // Which protocol or option cannot be seen. C libraries of today do without it.
-        add("socketcall", socketcall, SOCKET, Fail(ENOSYS));
-        add("socketcall", socketcall, SETSOCKOPT, Fail(ENOSYS));
+    // Calls of several kinds in one number. Those of socketcall(2) have their arguments in memory.
+    for (name, when, errno) in [("socketcall", When::Always, ENOSYS), ("ipc", ATTACHES, EINVAL)] {
+        if let Some((nr, name)) = calls.iter().find(|(_, of)| *of == name) {
+            let verdict = Verdict::Fail(errno);
+            rules.push(Rule { name, nr: *nr, when, verdict, about: About::Refused });
+        }
     }
-    add("ptrace", f.ptrace, ATTACH, Fail(EPERM));
-    add("ptrace", f.ptrace, SEIZE, Fail(EPERM));
-    add("io_uring_setup", f.io_uring_setup, When::Always, Fail(ENOSYS));
+    rules.sort_by_key(|rule| rule.nr);
     rules
 }
 
@@ -339,7 +358,7 @@ mod tests {
 
     #[test]
     fn rules_of_one_call_stand_together() {
-        for rules in [native::<X86_64>(), native::<Aarch64>(), foreign(&X86_64::FOREIGN)] {
+        for rules in [native::<X86_64>(), native::<Aarch64>()] {
             let mut names: Vec<_> = rules.iter().map(|rule| (rule.name, rule.nr)).collect();
             names.dedup();
             let all = names.len();
@@ -347,6 +366,21 @@ mod tests {
             names.dedup();
             assert_eq!(names.len(), all);
         }
+    }
+
+    #[test]
+    fn each_rule_has_its_twin() {
+        fn names<A: Arch>(audit: u32) {
+            let twins = compat::<A>();
+            for rule in native::<A>().iter().filter(|rule| abroad(rule).is_some()) {
+                let is_twin = |twin: &&Rule| twin.name.trim_end_matches("32") == rule.name;
+                let twin = twins.iter().filter(is_twin).find(|twin| twin.when == rule.when);
+                assert!(twin.is_some(), "{audit:#x}: {rule:?}");
+            }
+            assert!(twins.iter().all(|twin| twin.verdict != Verdict::Notify));
+        }
+        names::<X86_64>(X86_64::COMPAT);
+        names::<Aarch64>(Aarch64::COMPAT);
     }
 
     #[test]

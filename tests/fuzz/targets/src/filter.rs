@@ -14,6 +14,7 @@ use verbgate_sys::seccomp::bpf::RET_ERRNO;
 use verbgate_sys::seccomp::bpf::RET_USER_NOTIF;
 use verbgate_sys::seccomp::bpf::SockFilter;
 use verbgate_sys::seccomp::bpf::interpret;
+use verbgate_sys::seccomp::calls;
 use verbgate_sys::seccomp::filter::program;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
@@ -88,7 +89,7 @@ pub fn run(data: &[u8]) {
 fn judge<A: Arch>(program: &[SockFilter], how: u8, nr: u32, args: [u64; 6]) {
     let (arch, nr) = match how % 4 {
         0 | 1 => (A::AUDIT, nr),
-        2 => (A::FOREIGN.audit, nr),
+        2 => (calls::ABIS[usize::from(how / 4 % 4)], nr),
         // x32 numbers on x86-64; elsewhere there are no such calls.
         _ => (A::AUDIT, nr | 0x4000_0000),
     };
@@ -105,7 +106,6 @@ fn meant<A: Arch>(call: &Call) -> Meant {
     const EINVAL: u32 = 22;
     const ENOSYS: u32 = 38;
     const EPROTONOSUPPORT: u32 = 93;
-    const EOPNOTSUPP: u32 = 95;
     const EAFNOSUPPORT: u32 = 97;
 
     let Call { nr, arch, args } = *call;
@@ -121,22 +121,8 @@ fn meant<A: Arch>(call: &Call) -> Meant {
     };
     let is_upper_layer = int(1) == 6 && int(2) == 31;
     let attaches = matches!(int(0), 16 | 0x4206);
-    if arch != A::AUDIT {
-        // A 32-bit call: no verbs, no other way around, the rest is the kernel's.
-        let f = A::FOREIGN;
-        return match nr {
-            _ if nr == f.ioctl && is_verbs => Meant::Errno(EOPNOTSUPP),
-            _ if nr == f.socket && is_rdma_netlink => Meant::Errno(EPROTONOSUPPORT),
-            _ if nr == f.socket => rdma_socket.unwrap_or(Meant::Allow),
-            _ if nr == f.setsockopt && is_upper_layer => Meant::Errno(ENOENT),
-            // socketcall(SYS_SOCKET) and SYS_SETSOCKOPT: the arguments are in memory.
-            _ if Some(nr) == f.socketcall && matches!(int(0), 1 | 14) => Meant::Errno(ENOSYS),
-            _ if nr == f.ptrace && attaches => Meant::Errno(EPERM),
-            _ if nr == f.io_uring_setup => Meant::Errno(ENOSYS),
-            _ => Meant::Allow,
-        };
-    }
-    if A::FOREIGN.first_alien_number.is_some_and(|first| nr >= first) {
+    // Another ABI, and what is unknown.
+    if arch != A::AUDIT || !calls::of(arch).iter().any(|(known, _)| *known == nr) {
         return Meant::Errno(ENOSYS);
     }
     let n = A::NUMBERS;
@@ -170,7 +156,10 @@ fn meant<A: Arch>(call: &Call) -> Meant {
         _ if n.sockets.all().contains(&nr) && named(int(0)) => Meant::Notify,
         _ if nr == n.sockets.setsockopt && is_upper_layer => Meant::Errno(ENOENT),
         _ if n.sockets.all().contains(&nr) => Meant::Allow,
-        _ if [n.io_uring_setup, n.process_madvise].contains(&nr) => Meant::Errno(ENOSYS),
+        _ if nr == n.process_madvise || n.io_uring.iter().any(|(_, ring)| *ring == nr) => {
+            Meant::Errno(ENOSYS)
+        }
+        _ if nr == n.pidfd_getfd => Meant::Notify,
         _ if nr == n.shmat && int(2) & 0o40000 != 0 => Meant::Errno(EINVAL),
         // PR_SET_MM.
         _ if nr == n.prctl && int(0) == 35 => Meant::Errno(EPERM),
@@ -198,9 +187,13 @@ fn meant<A: Arch>(call: &Call) -> Meant {
 /// nowhere near.
 fn touches(addr: u64, len: u64) -> Meant {
     let end = u128::from(addr) + u128::from(len);
-    if len == 0 || end > TASK_SIZE {
-        // Refused by every kernel, or without effect.
+    if len == 0 {
         return Meant::NotifyOrAllow;
+    }
+    // mprotect(2) and madvise(2) begin, and fail in the end.
+    if end > TASK_SIZE {
+        let begins_below = addr & (u64::MAX >> 8) < ADDRS.base();
+        return if begins_below && addr < 1 << 56 { Meant::Notify } else { Meant::NotifyOrAllow };
     }
     // Kernels round to pages, an address as a hint up or down.
     let stubs_end = ADDRS.slot(MAX_SLOTS - 1) + (RO_LEN + RW_LEN) as u64;

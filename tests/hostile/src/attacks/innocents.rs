@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use std::time::Instant;
 
 use libc::c_int;
@@ -172,8 +173,19 @@ fn heir_of(guest: &Guest, freed: i32, how: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A thread for each processor that computes, and makes no request.
+/// A thread for each processor that computes, and makes no request; or one that takes a share of a processor.
 pub(super) fn load(guest: &Guest) -> io::Result<()> {
+    let share: u32 = guest.settings.get("share").parse().unwrap_or(0);
+    if share > 0 {
+        guest.in_effect();
+        let begun = Instant::now();
+        loop {
+            while processor_time() * 1000 < begun.elapsed() * share {
+                std::hint::spin_loop();
+            }
+            sleep(3);
+        }
+    }
     for _ in 0..std::thread::available_parallelism()?.get() {
         std::thread::spawn(|| {
             loop {
@@ -183,4 +195,12 @@ pub(super) fn load(guest: &Guest) -> io::Result<()> {
     }
     guest.in_effect();
     go_on()
+}
+
+/// The processor time that this process has used.
+fn processor_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is there to be written.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -2,6 +2,8 @@
 //! must hold.
 
 mod books;
+mod born;
+pub(crate) mod calls;
 mod crowd;
 mod innocents;
 mod model;
@@ -88,6 +90,13 @@ const ATTACKS: &[Attack] = &[
     Attack::new("impersonate_from_start", numbers::impersonate_from_start),
     Attack::new("dead_stub", numbers::dead_stub),
     Attack::new("dead_stub_anywhere", numbers::dead_stub_anywhere),
+    Attack::new("filters", born::filters),
+    Attack::new("parked", born::parked).goes_on(),
+    Attack::new("ways", born::ways).with(born::natively),
+    Attack::new("generated", calls::generated)
+        .of(2000)
+        .with(calls::natively)
+        .beside(calls::compared),
     Attack::new("innocent", innocents::innocent),
     Attack::new("heirs", innocents::heirs),
     Attack::new("lives", crowd::lives),

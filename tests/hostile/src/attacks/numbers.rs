@@ -169,9 +169,11 @@ impl Asked {
 pub(super) fn dead_stub(guest: &Guest) -> io::Result<()> {
     let fd = guest.planted(guest.device())?;
     let stub = stubs::find(&[gettid()])?;
-    stub.end_at_its_next_trap()?;
     let request = memory(None, PAGE)?;
     request::lay_out(request, request + OUTPUTS);
+    // The stub waits in its trap for some milliseconds, and so comes to the next trap with a request in flight.
+    request::send(fd, request);
+    stub.end_at_its_next_trap()?;
     for which in ["the request in flight", "the next", "the one after it"] {
         let begun = Instant::now();
         let errno = Asked::send(fd, request).answer();
@@ -194,9 +196,10 @@ pub(super) fn dead_stub_anywhere(guest: &Guest) -> io::Result<()> {
         let child = minion(|| {
             let fd = guest.planted(guest.device())?;
             let stub = stubs::find(&[gettid()])?;
-            stub.end_at(stub.calls()[number])?;
             let request = memory(None, PAGE)?;
             request::lay_out(request, request + OUTPUTS);
+            request::send(fd, request);
+            stub.end_at(stub.calls()[number])?;
             for which in ["first", "second", "third"] {
                 let begun = Instant::now();
                 let errno = Asked::send(fd, request).answer();
@@ -232,9 +235,10 @@ fn impersonate_by(guest: &Guest, how: Entry) -> io::Result<()> {
     let fd = guest.planted(guest.device())?;
     let chosen = std::fs::File::open("/dev/urandom")?;
     let stub = stubs::find(&[gettid()])?;
-    stub.end_at_its_next_trap()?;
     let request = memory(None, PAGE)?;
     request::lay_out(request, request + OUTPUTS);
+    request::send(fd, request);
+    stub.end_at_its_next_trap()?;
     let first = Asked::send(fd, request);
     println!("the stub {} has ended: {}", stub.tid, stub.wait_ended(ANSWERED));
     match Impostor::of(&stub, TRIES)? {
