@@ -63,7 +63,8 @@ fn no_traps(world: &World, meeting: Meeting, options: &[&str]) -> Result<Verdict
     for (end, few, many) in
         [("client", &few.client, &many.client), ("server", &few.server, &many.server)]
     {
-        if few.notifications == 0 || few.notifications != many.notifications {
+        // A stub that has parked shows, when it is woken: once for a request at most.
+        if few.notifications == 0 || many.notifications > 2 * few.notifications {
             bail!(
                 "the {end}'s supervisor got {} notifications for {FEW} work requests, and {} for \
                  {MANY}",
