@@ -244,7 +244,8 @@ impl<'a> World<'a> {
             Some(77) => return Ok(SKIPPED),
             Some(0) | None => {}
             Some(137) => println!("the attacker was killed"),
-            Some(code) => println!("the attacker ended with {code}"),
+            // An attack that did not take place proves nothing.
+            Some(code) => self.broken(&format!("the attacker ended with {code}")),
         }
         let judged = container.is_none() && !self.options.native;
         if let Some(judge) = self.attack.judge.filter(|_| judged) {
