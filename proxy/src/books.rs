@@ -47,6 +47,8 @@ pub struct Ucontext {
     pub(crate) holders: Vec<(GuestKey, GuestFd)>,
     /// Whether the kernel was asked to make it: a program opens the device before.
     pub asked: bool,
+    /// Requests of stubs on it that are in the kernel.
+    pub(crate) at_work: u32,
     /// How many objects of each kind live in it, as results tell: made, less destroyed.
     pub live: Live,
     /// Whom its queue pairs speak with.
@@ -159,6 +161,7 @@ impl Books {
             kept: None,
             holders: Vec::new(),
             asked: false,
+            at_work: 0,
             live: Live::default(),
             connections: Connections::default(),
             account: Account::new(&self.ledger),

@@ -146,6 +146,7 @@ impl Supervisor {
         let more = way::more(&stub, &mut done, &outcome, granted);
         if let Some(ucontext) = self.books.lock().get_mut(about.ucontext) {
             ucontext.enter(&done.request, outcome.result);
+            ucontext.at_work = ucontext.at_work.saturating_sub(1);
         }
         if more.is_none() || outcome.result >= 0 {
             self.tell_done(stub.frame(), &about, &done, &outcome);

@@ -1,33 +1,54 @@
-//! Doorbells by system call: the supervisor itself makes a POST_SEND without work requests, and a
-//! REQ_NOTIFY_CQ.
+//! Requests that the supervisor makes itself, on the guest's open file: one notification instead of two.
 //!
-//! The provider of Soft-RoCE puts work requests into a queue that the provider shares with the kernel,
-//! and then wakes the kernel by a POST_SEND that names none (providers/rxe/rxe.c in rdma-core). Such a
-//! request reads no memory of the guest and waits for nobody, so no stub is needed: a small message
-//! takes one notification instead of two. The kernel writes the number of the bad work request, 0, into
-//! the response. Where the guest's memory holds that 0 already, as with every message but the first of
-//! a loop, nothing has to be written; elsewhere a stub makes the request. Whoever sleeps until a completion
-//! asks for the event before, by a REQ_NOTIFY_CQ, which has no response.
+//! Each names objects of that file by their handles, and no memory and no descriptor; the kernel takes nothing from
+//! the process that makes it, and writes nothing into the guest's memory. So the supervisor needs no way to write there:
+//! wherever the kernel would write, a stub makes the request.
+//!
+//! - Ends of objects for which the guest pins nothing. (A memory region's end may give memory of a GPU back, whose
+//!   driver looks for that memory by the current process.)
+//! - MODIFY_QP without an address, whose resolution may take a second, and without a privileged Q_Key, which takes
+//!   CAP_NET_RAW of the caller (`modify_qp`, `ib_uverbs_modify_qp`: drivers/infiniband/core/uverbs_cmd.c).
+//! - MODIFY_CQ, and multicast groups.
+//! - Soft-RoCE's doorbell: a POST_SEND without work requests, by which the provider wakes the kernel
+//!   (providers/rxe/rxe.c in rdma-core), where the guest's memory holds the response, 0, already; and REQ_NOTIFY_CQ.
+//!
+//! A doorbell waits for nobody. The others may wait for the device, so the thread that serves the guest lets go of the
+//! guest's state before, and other threads serve the guest meanwhile. A driver may hold a lock of the file
+//! while a stub's request waits for a page of the guest: then a stub makes these requests, too.
 
+use std::fs::File;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use verbgate_abi::ids;
 use verbgate_abi::request::Request;
+use verbgate_abi::table::Access;
+use verbgate_abi::table::ObjectRef;
 use verbgate_abi::wire::DriverId;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 use verbgate_sys::verbs;
-use verbgate_sys::verbs::Bell;
+use verbgate_sys::verbs::Plain;
 
 use crate::books::Known;
 use crate::books::UcontextId;
+use crate::fetch::Form;
+use crate::flight::Prepared;
+use crate::observe::Verdict;
+use crate::reply;
+use crate::session::GuestState;
 use crate::supervisor::Supervisor;
+use crate::task::About;
 use crate::way;
 
 /// Drivers whose post_send does nothing without work requests but wake a worker, and whose
 /// req_notify_cq sets a flag (`rxe_post_send`, `rxe_req_notify_cq`,
 /// drivers/infiniband/sw/rxe/rxe_verbs.c). The post_send of siw sends in the caller's time.
 const WAKING: &[DriverId] = &[DriverId::RXE];
+/// `IB_QP_AV`, `IB_QP_ALT_PATH`, include/rdma/ib_verbs.h.
+const ADDRESSES: u64 = 1 << 7 | 1 << 14;
+/// `IB_QP_QKEY`, and the bit of a Q_Key that is privileged.
+const QKEY: (u64, u64) = (1 << 6, 1 << 31);
 /// Of the work requests that there are not; the kernel allocates so much.
 const LARGEST_WQE: u64 = 4096;
 
@@ -35,7 +56,7 @@ const LARGEST_WQE: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Doorbell<'a> {
     driver: DriverId,
-    bell: Bell<'a>,
+    bell: Plain<'a>,
     /// `struct ib_uverbs_post_send_resp`, where there is one.
     response: Option<Range>,
 }
@@ -50,14 +71,14 @@ impl<'a> Doorbell<'a> {
         }
         let core_in = request.core_in();
         if legacy.spec.write_cmd == ids::IB_USER_VERBS_CMD_REQ_NOTIFY_CQ {
-            let bell = Bell::ReqNotifyCq(core_in.try_into().ok()?);
+            let bell = Plain::Command { nr: legacy.spec.write_cmd, core_in };
             return legacy.core_out.is_none().then_some(Self { driver, bell, response: None });
         }
         let field = |path| request.legacy_field(path);
         let is_doorbell = legacy.spec.write_cmd == ids::IB_USER_VERBS_CMD_POST_SEND
             && [field("wr_count"), field("sge_count")] == [Some(0); 2]
             && field("wqe_size").is_some_and(|size| size <= LARGEST_WQE);
-        let bell = Bell::PostSend(core_in.try_into().ok().filter(|_| is_doorbell)?);
+        let bell = Plain::PostSend(core_in.try_into().ok().filter(|_| is_doorbell)?);
         let response = request.attrs().get(legacy.core_out?)?.attr;
         let response = Range { addr: response.data, len: response.len.into() };
         let response = (response.len == verbs::POST_SEND_RESP_LEN).then_some(response);
@@ -69,7 +90,7 @@ impl<'a> Doorbell<'a> {
     pub(crate) fn ring(&self, memory: &impl GuestMemory, file: impl AsFd) -> Option<i64> {
         let held = way::current(memory, self.response.into_iter()).ok()?;
         let is_answered = held.iter().all(|(_, bytes)| bytes.iter().all(|byte| *byte == 0));
-        is_answered.then(|| verbs::ring(file.as_fd(), self.driver.0, self.bell))
+        is_answered.then(|| verbs::make(file.as_fd(), self.driver.0, self.bell))
     }
 }
 
@@ -87,6 +108,122 @@ impl Supervisor {
             Known::Token(_, file) => doorbell.ring(memory, &*file),
             Known::File => None,
         }
+    }
+}
+
+/// A request that is made when its guest's state is free.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    about: About,
+    form: Form,
+    request: Request,
+    file: Arc<File>,
+}
+
+/// What a vetted request is to the kernel if it takes nothing from the process that makes it, and writes nothing there.
+fn plain(request: &Request) -> Option<Plain<'_>> {
+    if request.outputs().next().is_some()
+        || request.new_handles().next().is_some()
+        || request.new_fds().next().is_some()
+        || request.fds().next().is_some()
+    {
+        return None;
+    }
+    let Some(legacy) = request.legacy() else {
+        let ([attr], [used]) = (request.attrs(), &*request.handles().collect::<Vec<_>>()) else {
+            return None;
+        };
+        let hdr = request.hdr();
+        return (used.access == Access::Destroy && is_ended_anywhere(used.object)).then_some(
+            Plain::Destroy {
+                object: hdr.object_id,
+                method: hdr.method_id,
+                attr: attr.attr.attr_id,
+                handle: used.handle.0,
+            },
+        );
+    };
+    let field = |path| request.legacy_field(path);
+    // What a driver takes besides may be an address.
+    if !request.uhw_in().is_empty() {
+        return None;
+    }
+    let is_plain = match legacy.spec.short_name {
+        "MODIFY_QP" => {
+            let mask = field("attr_mask")?;
+            let (set, privileged) = QKEY;
+            let is_privileged = mask & set != 0 && field("qkey")? & privileged != 0;
+            mask & ADDRESSES == 0 && !is_privileged
+        }
+        "ATTACH_MCAST" | "DETACH_MCAST" | "REQ_NOTIFY_CQ" | "EX_MODIFY_CQ" => true,
+        _ => {
+            let mut used = request.handles();
+            let is_end =
+                used.all(|one| one.access == Access::Destroy && is_ended_anywhere(one.object));
+            is_end && request.handles().next().is_some()
+        }
+    };
+    let (nr, core_in) = (legacy.spec.write_cmd, request.core_in());
+    is_plain.then_some(Plain::Command { nr, core_in })
+}
+
+/// Whether the end of an object takes nothing from the process that asks for it.
+fn is_ended_anywhere(object: ObjectRef) -> bool {
+    [
+        ids::UVERBS_OBJECT_PD,
+        ids::UVERBS_OBJECT_AH,
+        ids::UVERBS_OBJECT_MW,
+        ids::UVERBS_OBJECT_FLOW,
+        ids::UVERBS_OBJECT_FLOW_ACTION,
+        ids::UVERBS_OBJECT_RWQ_IND_TBL,
+        ids::UVERBS_OBJECT_COUNTERS,
+        ids::UVERBS_OBJECT_DM,
+        ids::MLX5_IB_OBJECT_DEVX_OBJ,
+        ids::MLX5_IB_OBJECT_FLOW_MATCHER,
+        ids::MLX5_IB_OBJECT_STEERING_ANCHOR,
+        ids::MLX5_IB_OBJECT_PP,
+        ids::MLX5_IB_OBJECT_UAR,
+        ids::MLX5_IB_OBJECT_VAR,
+    ]
+    .contains(&object)
+}
+
+impl Supervisor {
+    /// Takes a request that the supervisor makes itself; gives back what a stub makes.
+    pub(crate) fn left_outside(
+        &self,
+        state: &mut GuestState,
+        about: About,
+        prepared: Prepared,
+    ) -> Option<Prepared> {
+        let file = plain(&prepared.request).and_then(|_| {
+            let books = self.books.lock();
+            // A driver's lock may be held by a request of a stub that waits for a page of the guest.
+            let at_work = books.get(about.ucontext).is_none_or(|ucontext| ucontext.at_work > 0);
+            match books.known(about.ucontext) {
+                Some(Known::Token(_, file)) if !at_work && prepared.plan.told.is_none() => {
+                    Some(file)
+                }
+                _ => None,
+            }
+        });
+        let Some(file) = file else { return Some(prepared) };
+        let Prepared { form, request, .. } = prepared;
+        state.outside.push(Outside { about, form, request, file });
+        None
+    }
+
+    /// Makes such a request, and answers its caller.
+    pub(crate) fn make_outside(&self, Outside { about, form, request, file }: Outside) {
+        let driver = request.hdr().driver_id;
+        let result = plain(&request).map(|plain| verbs::make(file.as_fd(), driver, plain));
+        let result = result.unwrap_or(-i64::from(libc::EIO));
+        if let Some(ucontext) = self.books.lock().get_mut(about.ucontext) {
+            ucontext.enter(&request, result);
+        }
+        self.tell(&about, Some(&request), Verdict::Executed(result));
+        self.ended(&about, result >= 0);
+        self.answer(about.trap, reply::value(form, result));
     }
 }
 
@@ -117,7 +254,7 @@ mod tests {
     fn only_what_names_no_work_request_of_soft_roce_is_a_doorbell() {
         let plain = post_send(DriverId::RXE, [0, 0, 128], &[]);
         let doorbell = Doorbell::of(&plain).unwrap();
-        let Bell::PostSend(core_in) = doorbell.bell else { panic!("{doorbell:?}") };
+        let Plain::PostSend(core_in) = doorbell.bell else { panic!("{doorbell:?}") };
         assert_eq!(core_in[8..12], 7_u32.to_ne_bytes());
         let response = doorbell.response.unwrap();
         assert_eq!((response.addr, response.len), (ANSWER, 4));
@@ -144,12 +281,51 @@ mod tests {
     fn an_event_is_asked_for_without_a_response() {
         let request = req_notify(DriverId::RXE);
         let doorbell = Doorbell::of(&request).unwrap();
-        let Bell::ReqNotifyCq(core_in) = doorbell.bell else { panic!("{doorbell:?}") };
+        let Plain::Command { core_in, .. } = doorbell.bell else { panic!("{doorbell:?}") };
         assert_eq!(core_in[..], [9_u32, 1].map(u32::to_ne_bytes).as_flattened()[..]);
         let null = File::open("/dev/null").unwrap();
         let rung = doorbell.ring(&FakeMemory::default(), &null);
         assert_eq!(rung, Some(-i64::from(libc::ENOTTY)));
         assert!(Doorbell::of(&req_notify(DriverId::MLX5)).is_none());
+    }
+
+    /// MODIFY_QP as a provider writes one.
+    fn modify_qp(mask: u32, qkey: u32) -> Request {
+        let mut command = [0_u8; 112];
+        command[64..76].copy_from_slice([7, mask, qkey].map(u32::to_ne_bytes).as_flattened());
+        let len = u16::try_from((8 + command.len()) / 4).unwrap();
+        let mut bytes = 0x1a_u32.to_ne_bytes().to_vec();
+        bytes.extend([len, 0].map(u16::to_ne_bytes).as_flattened());
+        bytes.extend(command);
+        write::parse_write(&bytes).unwrap().into_request(DriverId::MLX5).unwrap()
+    }
+
+    #[test]
+    fn a_modified_queue_pair_takes_nothing_of_its_process_but_for_an_address_or_a_privileged_key() {
+        let (state, key, address, alternate) = (1, 1 << 6, 1 << 7, 1 << 14);
+        let is_plain = |mask, qkey| plain(&modify_qp(mask, qkey)).is_some();
+        assert!(is_plain(state, 0));
+        assert!(is_plain(state | key, 0x1234));
+        // The kernel looks at the key only where the mask has it.
+        assert!(is_plain(state, 1 << 31));
+        assert!(!is_plain(state | key, 1 << 31));
+        assert!(!is_plain(state | address, 0));
+        assert!(!is_plain(state | alternate, 0));
+    }
+
+    #[test]
+    fn the_end_of_memory_is_left_to_a_stub() {
+        let end = |command: u32| {
+            let mut bytes = command.to_ne_bytes().to_vec();
+            bytes.extend([3_u16, 0].map(u16::to_ne_bytes).as_flattened());
+            bytes.extend(7_u32.to_ne_bytes());
+            write::parse_write(&bytes).unwrap().into_request(DriverId::MLX5).unwrap()
+        };
+        let (dealloc_pd, destroy_ah, dealloc_mw, dereg_mr) = (4, 8, 16, 13);
+        for command in [dealloc_pd, destroy_ah, dealloc_mw] {
+            assert!(plain(&end(command)).is_some(), "{command}");
+        }
+        assert!(plain(&end(dereg_mr)).is_none());
     }
 
     /// Whatever the kernel would have changed in the guest's memory is changed.

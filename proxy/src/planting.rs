@@ -152,8 +152,8 @@ impl Supervisor {
                 let tgid = guest.process.tgid();
                 format!(
                     "process {tgid} cannot use RDMA: a seccomp filter of the process ends verbgate's \
-                     stubs (let the filter allow ioctl, preadv, sendmsg, close_range and mmap), or their \
-                     code was replaced"
+                     stubs (let the filter allow ioctl, preadv, sendmsg, close_range, mmap, futex and \
+                     sched_setaffinity), or their code was replaced"
                 )
             });
             return self.refuse(trap, Errno::EIO);
@@ -362,9 +362,11 @@ impl Supervisor {
     pub(crate) fn abandoned(&self, job: crate::task::Job) {
         let trap = *job.trap();
         match job {
-            crate::task::Job::Request { .. } | crate::task::Job::Map(_) => {
+            crate::task::Job::Request { about, .. } => {
+                self.at_work(&about, false);
                 self.refuse(trap, Errno::EIO);
             }
+            crate::task::Job::Map(_) => self.refuse(trap, Errno::EIO),
             crate::task::Job::Write { then, .. } => self.undone(trap, then, Errno::EIO),
         }
     }

@@ -237,6 +237,10 @@ impl Supervisor {
         place: usize,
         ucontext: UcontextId,
     ) -> Result<(), Errno> {
+        let call = match self.moved(state, place, call) {
+            Some(call) => call,
+            None => return Ok(()),
+        };
         let Call { trap, asked, met, started, .. } = call;
         let Asked::Request { form, addr, copied } = asked else {
             let device = self.books.lock().get(ucontext).map(|ucontext| ucontext.device);
@@ -277,6 +281,9 @@ impl Supervisor {
                 about.ticket = self.claim(&about, &prepared).inspect_err(|_| {
                     self.ended(&about, false);
                 })?;
+                let Some(prepared) = self.left_outside(state, about, prepared) else {
+                    return Ok(());
+                };
                 let then = Then::Execute(about, Box::new(prepared));
                 self.write(guest, state, place, Delivery { trap, pieces, then });
             }
@@ -329,6 +336,7 @@ impl Supervisor {
             self.ended(&about, false);
             return self.refuse(trap, Errno::EIO);
         };
+        self.at_work(&about, true);
         match way::begin(&mut stub, prepared) {
             Ok((done, written)) => {
                 let done = Box::new(done);
@@ -336,20 +344,31 @@ impl Supervisor {
                 stub.worker.state = StubState::Busy(Box::new(job));
             }
             Err(Unbegun::Refused(errno)) => {
+                self.at_work(&about, false);
                 self.ended(&about, false);
                 self.refuse(trap, errno);
             }
             // The stub went with the program that it belonged to; the caller's call is begun again.
             Err(Unbegun::Failed(e)) if e.raw_os_error() == Some(libc::ENOENT) => {
                 stub.worker.state = StubState::Ended;
+                self.at_work(&about, false);
                 self.ended(&about, false);
                 self.handle(trap);
             }
             Err(Unbegun::Failed(e)) => {
+                self.at_work(&about, false);
                 self.ended(&about, false);
                 log::error!("cannot start a request of thread {}: {e}", trap.tid);
                 self.refuse(trap, Errno::EIO);
             }
+        }
+    }
+
+    /// A stub's request is in the kernel from now on, or no longer.
+    pub(crate) fn at_work(&self, about: &About, begins: bool) {
+        if let Some(ucontext) = self.books.lock().get_mut(about.ucontext) {
+            let one = if begins { 1 } else { u32::MAX };
+            ucontext.at_work = ucontext.at_work.wrapping_add(one);
         }
     }
 

@@ -360,12 +360,19 @@ impl Supervisor {
     pub(crate) fn drain(&self, guest: &Arc<Guest>) {
         loop {
             let Some(mut state) = guest.state.try_lock() else { return };
-            loop {
+            while state.outside.is_empty() {
                 let next = guest.inbox.lock().pop_front();
                 let Some(event) = next else { break };
                 self.act(guest, &mut state, event);
             }
+            let outside = std::mem::take(&mut state.outside);
             drop(state);
+            if !outside.is_empty() {
+                self.hand_over_rest(guest);
+            }
+            for request in outside {
+                self.make_outside(request);
+            }
             // Put there by somebody who found the state taken.
             if guest.inbox.lock().is_empty() {
                 return;

@@ -25,6 +25,7 @@ use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::caller::Fellow;
 use verbgate_sys::process::Process;
+use verbgate_sys::process::Processors;
 use verbgate_sys::process::Thread;
 use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::NotifId;
@@ -35,6 +36,7 @@ use verbgate_sys::stub::Stub;
 use crate::books::GuestKey;
 use crate::books::UcontextId;
 use crate::fetch::Owner;
+use crate::outside::Outside;
 use crate::task::Event;
 use crate::task::Job;
 use crate::task::Task;
@@ -73,6 +75,8 @@ pub(crate) struct Worker {
     pub(crate) carried: Arc<AtomicBool>,
     /// The moment when it came to its trap.
     pub(crate) since: Instant,
+    /// The processors that it runs on.
+    pub(crate) processors: Option<Processors>,
     /// A filter of the guest's keeps it from parking.
     pub(crate) stays: bool,
     /// The caller of its job was let go, and begins its call again.
@@ -95,6 +99,7 @@ impl Worker {
             retire: false,
             carried,
             since: Instant::now(),
+            processors: None,
             stays: false,
             let_go: false,
             shown: None,
@@ -109,6 +114,7 @@ impl Worker {
         self.unbind = false;
         self.retire = false;
         self.carried = Arc::default();
+        self.processors = None;
         self.stays = false;
         self.let_go = false;
         self.shown = None;
@@ -165,6 +171,8 @@ pub(crate) struct GuestState {
     pub(crate) workers: Vec<Worker>,
     /// What waits for a stub, oldest first.
     pub(crate) waiting: VecDeque<Task>,
+    /// Requests that the supervisor makes when it has let go of this.
+    pub(crate) outside: Vec<Outside>,
     /// The planting of another that is under way.
     pub(crate) planting: Option<Planting>,
     /// Stubs that have ended before their first trap, since one came to it.

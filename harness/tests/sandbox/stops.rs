@@ -7,6 +7,9 @@ use std::process::Command;
 
 use rustix::process::Pid;
 use rustix::process::Signal;
+use rustix::thread::CpuSet;
+use rustix::thread::sched_getaffinity;
+use rustix::thread::sched_setaffinity;
 
 use crate::common::guest::DEVICE;
 use crate::common::guest::Talk;
@@ -96,6 +99,32 @@ fn a_guest_that_makes_requests_stops() {
             rustix::process::kill_process(pid, Signal::CONT).unwrap();
             streams.goes_on();
         }
+    }
+}
+
+#[test]
+fn a_stub_runs_where_its_caller_runs() {
+    let streams = Streams::start("1", "1000");
+    let task = format!("/proc/{}/task", streams.pid);
+    let mut tids: Vec<i32> = fs::read_dir(&task)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    tids.sort_unstable();
+    let stub = tids.pop().unwrap();
+    let allowed = sched_getaffinity(None).unwrap();
+    let each = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)).take(4);
+    for processor in each.chain([0, 1].into_iter().filter(|one| allowed.is_set(*one))) {
+        let mut set = CpuSet::new();
+        set.set(processor);
+        for tid in &tids {
+            sched_setaffinity(Pid::from_raw(*tid), &set).unwrap();
+        }
+        until("the stub to be there", || {
+            let status = fs::read_to_string(format!("{task}/{stub}/status")).unwrap();
+            let mut lines = status.lines();
+            lines.any(|line| line == format!("Cpus_allowed_list:\t{processor}"))
+        });
     }
 }
 

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {
         ["requests", device, count] => raw::requests(device, count),
+        ["destroys", device, count] => raw::destroys(device, count),
         ["bare-notify", count] => bare::notify(bare::Answer::AtOnce, count),
         ["bare-crowd", processes, threads, count] => bare::crowd(processes, threads, count),
         ["served-notify", count] => bare::notify(bare::Answer::Served, count),

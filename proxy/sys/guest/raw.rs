@@ -59,12 +59,21 @@ pub(crate) fn open(device: &str) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(device)
 }
 
-/// Makes one request so many times, and prints the first and the median time in nanoseconds.
+/// Makes a request with outputs so many times.
 pub(crate) fn requests(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    let mut out = [0; 2];
+    repeated(device, count, query_context(&mut out))
+}
+
+/// Ends a protection domain, which names no memory, so many times.
+pub(crate) fn destroys(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    repeated(device, count, Request::new(1, 0).attr(0, 0, MANDATORY, 7))
+}
+
+/// Makes one request so many times, and prints the first and the median time in nanoseconds.
+fn repeated(device: &str, count: &str, mut request: Request) -> Result<(), Box<dyn Error>> {
     let count: usize = count.parse()?;
     let file = open(device)?;
-    let mut out = [0; 2];
-    let mut request = query_context(&mut out);
     let mut times = Vec::with_capacity(count);
     let mut last = String::new();
     for _ in 0..count {

@@ -16,6 +16,10 @@ pub const OWNER: usize = 16;
 pub const MAPPING: usize = 24;
 /// Offset of the message that carries a descriptor to the supervisor.
 pub const MESSAGE: usize = 64;
+/// Offset of the processors that a stub goes to, as sched_setaffinity(2) takes them.
+pub const PROCESSORS: usize = 512;
+/// Their bytes: 2,048 processors.
+pub const PROCESSORS_LEN: u32 = 256;
 /// Offset of how long a parked stub waits for an order: `struct timespec`. Then it traps, or ends where no supervisor is
 /// left.
 pub const PATIENCE: usize = 1008;

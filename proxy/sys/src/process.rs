@@ -28,6 +28,7 @@ use crate::node::FileId;
 use crate::node::MountId;
 use crate::process::pidfd::PIDFD_THREAD;
 
+pub use self::by_number::Processors;
 pub(crate) use self::by_number::borrows_memory;
 pub(crate) use self::by_number::descriptor_mount;
 pub(crate) use self::by_number::descriptor_name;
@@ -38,6 +39,7 @@ pub(crate) use self::by_number::is_ending;
 pub use self::by_number::is_held;
 pub(crate) use self::by_number::network_of;
 pub use self::by_number::parent;
+pub use self::by_number::processors;
 pub use self::by_number::ran;
 pub(crate) use self::by_number::same_file;
 pub(crate) use self::by_number::same_memory;

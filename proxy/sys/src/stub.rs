@@ -22,6 +22,7 @@ use crate::control;
 use crate::frame::Frame;
 use crate::frame::SPARE;
 use crate::frame::SPARE_LEN;
+use crate::process::Processors;
 use crate::process::Thread;
 use crate::seccomp::AddFd;
 use crate::seccomp::Listener;
@@ -159,6 +160,14 @@ pub fn park(ro: &mut [u8]) {
         *to = *from;
     }
     set_after(ro, AfterIoctl::PARK);
+}
+
+/// Orders a waiting stub to go to these processors.
+pub fn go_to(ro: &mut [u8], processors: &Processors) {
+    for (to, from) in ro.iter_mut().skip(control::PROCESSORS).zip(&processors.0) {
+        *to = *from;
+    }
+    set_after(ro, AfterIoctl::MOVE);
 }
 
 /// Has a parked stub come to its trap.

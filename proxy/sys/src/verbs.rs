@@ -46,63 +46,98 @@ pub fn is_driver(device: BorrowedFd<'_>, driver: u32) -> bool {
 pub const POST_SEND_LEN: usize = 24;
 /// `struct ib_uverbs_post_send_resp`.
 pub const POST_SEND_RESP_LEN: usize = 4;
-/// `struct ib_uverbs_req_notify_cq`.
-pub const REQ_NOTIFY_CQ_LEN: usize = 8;
 
-/// A request that names no memory but a response of its own, and waits for nobody.
+/// Commands that write nothing but a response that they are given a place for: DEALLOC_PD, DESTROY_AH, DEALLOC_MW,
+/// REQ_NOTIFY_CQ, MODIFY_QP, ATTACH_MCAST, DETACH_MCAST, and, extended, DESTROY_FLOW, DESTROY_RWQ_IND_TBL, MODIFY_CQ
+/// (include/uapi/rdma/ib_user_verbs.h).
+const SILENT: [u64; 10] = [4, 8, 16, 23, 26, 30, 31, EXTENDED | 51, EXTENDED | 56, EXTENDED | 57];
+/// `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
+const EXTENDED: u64 = 0x8000_0000;
+
+/// A request that names no memory but a response of its own.
 #[derive(Clone, Copy, Debug)]
-pub enum Bell<'a> {
+pub enum Plain<'a> {
     /// POST_SEND without work requests.
     PostSend(&'a [u8; POST_SEND_LEN]),
-    /// REQ_NOTIFY_CQ.
-    ReqNotifyCq(&'a [u8; REQ_NOTIFY_CQ_LEN]),
+    /// A command without a response.
+    Command {
+        /// The number.
+        nr: u64,
+        /// The command.
+        core_in: &'a [u8],
+    },
+    /// The end of an object, by the only attribute of the method.
+    Destroy {
+        /// The kind of object.
+        object: u16,
+        /// The method.
+        method: u16,
+        /// The attribute that names the object.
+        attr: u16,
+        /// The object.
+        handle: u32,
+    },
 }
 
-/// Makes such a request, by DEVICE.INVOKE_WRITE: the calling process need not be the one that opened the
+/// Makes such a request, a command by DEVICE.INVOKE_WRITE: the calling process need not be the one that opened the
 /// file, as write(2) demands (`ib_safe_file_access`). Returns what the kernel does, or `-errno`;
-/// `-EINVAL` for a POST_SEND that has work requests.
+/// `-EINVAL` for a POST_SEND that has work requests, and for a command that may write elsewhere.
 #[must_use]
-pub fn ring(device: BorrowedFd<'_>, driver: u32, bell: Bell<'_>) -> i64 {
+pub fn make(device: BorrowedFd<'_>, driver: u32, request: Plain<'_>) -> i64 {
     const POST_SEND: u64 = 0x1c;
-    const REQ_NOTIFY_CQ: u64 = 0x17;
-    const HEADER: u64 = 24;
-    const ATTRIBUTE: u64 = 16;
+    // Attributes of INVOKE_WRITE.
+    const CORE_IN: u16 = 0;
+    const CORE_OUT: u16 = 1;
+    const WRITE_CMD: u16 = 2;
     let mut response = [0_u8; POST_SEND_RESP_LEN];
-    let (command, core_in, core_out) = match bell {
+    let mut words = vec![0, u64::from(driver)];
+    // What fits the attribute's own word lies there (`uverbs_attr_ptr_is_inline`).
+    let mut bytes = |id: u16, bytes: &[u8]| {
+        let mut inline = [0; 8];
+        let data = match inline.get_mut(..bytes.len()) {
+            Some(word) => {
+                word.copy_from_slice(bytes);
+                u64::from_ne_bytes(inline)
+            }
+            None => bytes.as_ptr() as u64,
+        };
+        words.extend([u64::from(id) | (bytes.len() as u64) << 16, data]);
+    };
+    let (object, method) = match request {
         // response, qp_handle, wr_count, sge_count, wqe_size.
-        Bell::PostSend(core_in) => {
+        Plain::PostSend(core_in) => {
             if core_in.get(12..20).is_none_or(|counts| counts.iter().any(|byte| *byte != 0)) {
                 return -i64::from(libc::EINVAL);
             }
-            let (data, out) = (core_in.as_ptr() as u64, response.as_mut_ptr() as u64);
-            (POST_SEND, (POST_SEND_LEN, data), Some(out))
+            bytes(CORE_IN, core_in);
+            bytes(WRITE_CMD, &POST_SEND.to_ne_bytes());
+            let len = (POST_SEND_RESP_LEN as u64) << 16;
+            words.extend([u64::from(CORE_OUT) | len, response.as_mut_ptr() as u64]);
+            (0, 0)
         }
-        // What fits the attribute's own word lies there (`uverbs_attr_ptr_is_inline`).
-        Bell::ReqNotifyCq(core_in) => {
-            (REQ_NOTIFY_CQ, (REQ_NOTIFY_CQ_LEN, u64::from_ne_bytes(*core_in)), None)
+        Plain::Command { nr, core_in } => {
+            if !SILENT.contains(&nr) || core_in.len() > usize::from(u16::MAX) {
+                return -i64::from(libc::EINVAL);
+            }
+            bytes(CORE_IN, core_in);
+            bytes(WRITE_CMD, &nr.to_ne_bytes());
+            (0, 0)
+        }
+        Plain::Destroy { object, method, attr, handle } => {
+            words.extend([u64::from(attr), u64::from(handle)]);
+            (object, method)
         }
     };
-    let (len, data) = core_in;
-    // CORE_IN (0), WRITE_CMD (2), and CORE_OUT (1) where there is one.
-    let mut request = [
-        0,
-        0,
-        u64::from(driver),
-        (len as u64) << 16,
-        data,
-        2 | 8 << 16,
-        command,
-        1 | (POST_SEND_RESP_LEN as u64) << 16,
-        core_out.unwrap_or_default(),
-    ];
-    // The header as in [`is_driver`].
-    let attributes = if core_out.is_some() { 3 } else { 2 };
-    request[0] = (HEADER + attributes * ATTRIBUTE) | attributes << 48;
-    // SAFETY: the kernel reads the bytes of `request` that the header counts and those of a POST_SEND's
-    // input, in which no work request is counted that the kernel would look for behind them, and writes
-    // the 4 of `response`.
+    // struct ib_uverbs_ioctl_hdr: length, object, method, number of attributes.
+    let (length, attributes) = (8 * words.len() as u64 + 8, words.len() as u64 / 2 - 1);
+    let kind = u64::from(object) << 16 | u64::from(method) << 32;
+    words.insert(0, length | kind | attributes << 48);
+    // SAFETY: the kernel reads `words`, as many as the header counts, and the inputs that they point to, for as many
+    // bytes as their lengths say; there is no work request that the kernel would look for behind a POST_SEND's.
+    // The kernel writes the 4 bytes of `response`, and nothing else: the commands are those that write nothing without
+    // a response, and the one attribute of an end has room for no byte.
     let ret =
-        unsafe { libc::ioctl(device.as_raw_fd(), RDMA_VERBS_IOCTL.into(), request.as_mut_ptr()) };
+        unsafe { libc::ioctl(device.as_raw_fd(), RDMA_VERBS_IOCTL.into(), words.as_mut_ptr()) };
     if ret < 0 {
         return -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
     }
@@ -264,15 +299,28 @@ mod tests {
     #[test]
     fn work_requests_are_refused_before_the_kernel_looks_for_them() {
         let null = File::open("/dev/null").unwrap();
-        let ring = |bell: Bell<'_>| ring(null.as_fd(), 14, bell);
+        let make = |request: Plain<'_>| make(null.as_fd(), 14, request);
         let plain = [0; POST_SEND_LEN];
-        assert_eq!(ring(Bell::PostSend(&plain)), -i64::from(libc::ENOTTY));
+        assert_eq!(make(Plain::PostSend(&plain)), -i64::from(libc::ENOTTY));
         for at in [12, 16] {
             let mut counted = plain;
             counted[at] = 1;
-            assert_eq!(ring(Bell::PostSend(&counted)), -i64::from(libc::EINVAL));
+            assert_eq!(make(Plain::PostSend(&counted)), -i64::from(libc::EINVAL));
         }
-        assert_eq!(ring(Bell::ReqNotifyCq(&[0; REQ_NOTIFY_CQ_LEN])), -i64::from(libc::ENOTTY));
+    }
+
+    #[test]
+    fn commands_that_write_are_refused() {
+        let null = File::open("/dev/null").unwrap();
+        let command = |nr| {
+            let command = Plain::Command { nr, core_in: &[0; 112] };
+            make(null.as_fd(), 14, command)
+        };
+        assert_eq!(command(26), -i64::from(libc::ENOTTY));
+        // QUERY_QP, POST_SEND, REG_MR, and MODIFY_QP, extended.
+        for nr in [25, 28, 9, EXTENDED | 26] {
+            assert_eq!(command(nr), -i64::from(libc::EINVAL));
+        }
     }
 
     #[test]

@@ -159,10 +159,13 @@ const NATIVE: &[Asked] = &[
 ];
 
 /// A sandbox's requests.
-pub(super) const INSIDE: &[Asked] = &[(
-    &["requests", ON_DEVICE, REQUESTS],
-    &[("request made by the stub", "median"), ("first request of a process", "first")],
-)];
+pub(super) const INSIDE: &[Asked] = &[
+    (
+        &["requests", ON_DEVICE, REQUESTS],
+        &[("request made by the stub", "median"), ("first request of a process", "first")],
+    ),
+    (&["destroys", ON_DEVICE, REQUESTS], &[("request that names no memory", "median")]),
+];
 
 /// Calls that pass the supervisor too, or wait for a thread of the guest's.
 pub(super) const OTHERS: &[Asked] = &[

@@ -8,6 +8,7 @@ use super::IO_URING;
 use super::MAPPING;
 use super::Numbers;
 use super::PATIENCE;
+use super::PROCESSORS;
 use super::RDMA_VERBS_IOCTL;
 use super::SocketNumbers;
 use super::StubAddrs;
@@ -16,6 +17,7 @@ use super::VECTOR_COUNT;
 use super::VECTOR_SOURCE;
 use super::VECTORS_FROM_MESSAGE;
 use super::stub_fd;
+use crate::control::PROCESSORS_LEN;
 
 /// AArch64.
 #[derive(Debug)]
@@ -41,6 +43,7 @@ const SYS_IOCTL: u32 = 29;
 const SYS_PREADV: u32 = 69;
 const SYS_MMAP: u32 = 222;
 const SYS_FUTEX: u32 = 98;
+const SYS_SCHED_SETAFFINITY: u32 = 122;
 const SYS_MSEAL: u32 = 462;
 const SYS_SENDMSG: u32 = 211;
 const SYS_EXIT: u32 = 93;
@@ -80,9 +83,9 @@ const fn imm19(from: u32, to: u32) -> u32 {
 const fn cmp_ww(n: u32, m: u32) -> u32 {
     0x6b00_001f | m << 16 | n << 5
 }
-/// `and wD, wN, #63`: [`AfterIoctl::MASK`] as an immediate operand.
-const fn and_w_63(d: u32, n: u32) -> u32 {
-    0x1200_1400 | n << 5 | d
+/// `and wD, wN, #127`: [`AfterIoctl::MASK`] as an immediate operand.
+const fn and_w_127(d: u32, n: u32) -> u32 {
+    0x1200_1800 | n << 5 | d
 }
 /// `tbz wT, #bit, to`, for the bit of one order.
 const fn tbz(t: u32, order: AfterIoctl, from: u32, to: u32) -> u32 {
@@ -182,13 +185,14 @@ impl Arch for Aarch64 {
         const SEND: u32 = 33;
         const CLOSE: u32 = 39;
         const MAP: u32 = 45;
-        const PARK: u32 = 55;
-        const WAIT: u32 = 56;
-        const LOOP: u32 = 67;
-        const EXIT: u32 = 69;
+        const MOVE: u32 = 55;
+        const PARK: u32 = 61;
+        const WAIT: u32 = 62;
+        const LOOP: u32 = 73;
+        const EXIT: u32 = 75;
         const IOCTL_LO: u32 = RDMA_VERBS_IOCTL & 0xffff;
         const IOCTL_HI: u32 = RDMA_VERBS_IOCTL >> 16;
-        const WORDS: [u32; 73] = [
+        const WORDS: [u32; 79] = [
             SVC, // mseal, by the registers that the stub begins with
             movz(8, SYS_CLOSE_RANGE),
             movz(0, stub_fd::NEW),
@@ -209,7 +213,7 @@ impl Arch for Aarch64 {
             b_eq(17, EXIT),
             mov(23, 9),
             movz(24, 0),
-            and_w_63(9, 9),
+            and_w_127(9, 9),
             cbz_w(9, 21, START),
             tbnz(23, AfterIoctl::EXIT, 22, EXIT),
             mov(21, 0),
@@ -234,7 +238,7 @@ impl Arch for Aarch64 {
             movz(1, stub_fd::LAST),
             movz(2, 0),
             SVC,
-            tbz(23, AfterIoctl::MAP, MAP, PARK), // MAP
+            tbz(23, AfterIoctl::MAP, MAP, MOVE), // MAP
             movz(8, SYS_MMAP),
             ldr_x(0, 20, MAPPING[0] as u32),
             ldr_x(1, 20, MAPPING[1] as u32),
@@ -244,6 +248,12 @@ impl Arch for Aarch64 {
             ldr_x(5, 20, MAPPING[4] as u32),
             SVC,
             mov(21, 0),
+            tbz(23, AfterIoctl::MOVE, MOVE, PARK), // MOVE
+            movz(8, SYS_SCHED_SETAFFINITY),
+            movz(0, 0), // this thread
+            movz(1, PROCESSORS_LEN),
+            add(2, 20, PROCESSORS),
+            SVC,
             tbz(23, AfterIoctl::PARK, PARK, LOOP), // PARK
             movz(8, SYS_FUTEX),                    // WAIT
             mov(0, 20),
@@ -252,12 +262,12 @@ impl Arch for Aarch64 {
             add(3, 20, PATIENCE),
             SVC,
             mov(21, 0),
-            cbnz_x(0, 63, LOOP),
+            cbnz_x(0, 69, LOOP),
             ldr_w(9, 20, 0),
             cmp_ww(9, 23),
-            b_eq(66, WAIT), // woken by the guest
+            b_eq(72, WAIT), // woken by the guest
             mov(0, 21),     // LOOP
-            b(68, START),
+            b(74, START),
             movz(8, SYS_EXIT), // EXIT
             movz(0, 0),
             SVC,
@@ -387,7 +397,7 @@ mod tests {
         assert_eq!(ldr_x(3, 20, 8), 0xf940_0683); // ldr x3, [x20, #8]
         assert_eq!(add(1, 22, 960), 0x910f_02c1); // add x1, x22, #0x3c0
         assert_eq!(cmp_ww(9, 23), 0x6b17_013f); // cmp w9, w23
-        assert_eq!(and_w_63(9, 9), 0x1200_1529); // and w9, w9, #63
+        assert_eq!(and_w_127(9, 9), 0x1200_1929); // and w9, w9, #127
         assert_eq!(cbnz_x(0, 4, 8), 0xb500_0080); // cbnz x0, . + 16
         assert_eq!(tbz(23, AfterIoctl::WRITE, 17, 26), 0x3610_0137); // tbz w23, #2, . + 36
         assert_eq!(tbnz(23, AfterIoctl::EXIT, 15, 40), 0x3718_0337); // tbnz w23, #3, . + 100

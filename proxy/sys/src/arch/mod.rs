@@ -26,7 +26,7 @@ pub const RDMA_VERBS_IOCTL: u32 = 0xc018_1b01;
 /// it has carried out already was not let go by the supervisor (which has died, or a filter of
 /// the guest's own answers the trap): it ends, rather than trap in vain for ever.
 ///
-/// Orders are carried out in this order: writing, sending, closing, mapping, parking.
+/// Orders are carried out in this order: writing, sending, closing, mapping, moving, parking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AfterIoctl(u8);
 
@@ -49,8 +49,10 @@ impl AfterIoctl {
     /// Wait for the next order in futex(2), where a stop, a freezer and a debugger reach the stub, and show what that
     /// returned.
     pub const PARK: Self = Self(32);
+    /// Go to the processors that the frame says, by sched_setaffinity(2).
+    pub const MOVE: Self = Self(64);
     /// The bits of the word that hold them.
-    pub const MASK: u8 = 63;
+    pub const MASK: u8 = 127;
 
     /// The bits.
     #[must_use]
@@ -201,6 +203,8 @@ pub struct Call {
 const VECTORS_FROM_MESSAGE: u32 = behind(control::VECTORS, control::MESSAGE);
 const VECTOR_COUNT: u8 = near(control::VECTOR_COUNT, control::AFTER);
 const VECTOR_SOURCE: u8 = near(control::VECTOR_SOURCE, control::AFTER);
+/// The distance of the processors that a stub goes to.
+const PROCESSORS: u32 = behind(control::PROCESSORS, control::AFTER);
 /// The distance of the time for which a parked stub waits.
 const PATIENCE: u32 = behind(control::PATIENCE, control::AFTER);
 /// The same for what mmap(2) takes besides the descriptor.

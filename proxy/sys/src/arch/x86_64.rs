@@ -8,6 +8,7 @@ use super::IO_URING;
 use super::MAPPING;
 use super::Numbers;
 use super::PATIENCE;
+use super::PROCESSORS;
 use super::RDMA_VERBS_IOCTL;
 use super::SocketNumbers;
 use super::StubAddrs;
@@ -16,6 +17,7 @@ use super::VECTOR_COUNT;
 use super::VECTOR_SOURCE;
 use super::VECTORS_FROM_MESSAGE;
 use super::stub_fd;
+use crate::control::PROCESSORS_LEN;
 
 /// x86-64.
 #[derive(Debug)]
@@ -64,6 +66,7 @@ const SYS_IOCTL: u32 = 16;
 const SYS_PREADV: u32 = 295;
 const SYS_MMAP: u32 = 9;
 const SYS_FUTEX: u32 = 202;
+const SYS_SCHED_SETAFFINITY: u32 = 203;
 const SYS_MSEAL: u32 = 462;
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`: a guest cannot make the stub wait for the supervisor.
 const SEND_FLAGS: u32 = 0x4040;
@@ -198,6 +201,15 @@ impl Arch for X86_64 {
         code.syscall();
         code.put(&[0x49, 0x89, 0xc6]); // mov r14, rax
         code.land(no_map);
+        code.test_order(AfterIoctl::MOVE.bits());
+        let no_move = code.jump_forward(JE);
+        code.mov_eax(SYS_SCHED_SETAFFINITY);
+        code.mov_edi(0); // this thread
+        code.mov_esi(PROCESSORS_LEN);
+        code.put(&[0x49, 0x8d, 0x95]); // lea rdx, [r13 + distance of the processors]
+        code.put(&PROCESSORS.to_le_bytes());
+        code.syscall();
+        code.land(no_move);
         code.test_order(AfterIoctl::PARK.bits());
         let no_park = code.jump_forward(JE);
         let park = code.0.len();
@@ -394,7 +406,7 @@ mod tests {
     #[test]
     fn the_stub_is_short_and_its_landmark_follows_a_syscall() {
         let code = X86_64::stub_code(&[]);
-        assert!(code.bytes.len() < 352, "{}", code.bytes.len());
+        assert!(code.bytes.len() < 400, "{}", code.bytes.len());
         let ip = usize::try_from(code.trap_ip).unwrap();
         assert_eq!(&code.bytes[ip - 2..ip], &[0x0f, 0x05]);
     }

@@ -13,6 +13,7 @@ use crate::GuestFd;
 use crate::Tgid;
 use crate::Tid;
 use crate::check;
+use crate::control;
 use crate::node;
 use crate::node::MountId;
 
@@ -71,6 +72,23 @@ pub fn parent(tid: Tid) -> io::Result<Tid> {
 /// `ENOENT` or `ESRCH`: the thread is gone.
 pub fn tracer(tid: Tid) -> io::Result<i32> {
     status_field(tid, "TracerPid:")
+}
+
+/// Processors that a thread may run on, as sched_setaffinity(2) takes them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Processors(pub(crate) [u8; control::PROCESSORS_LEN as usize]);
+
+/// The processors that a thread may run on.
+///
+/// # Errors
+/// sched_getaffinity(2)'s: `EINVAL` where a machine has more than 2,048 processors.
+pub fn processors(tid: Tid) -> io::Result<Processors> {
+    let mut all = Processors([0; control::PROCESSORS_LEN as usize]);
+    // SAFETY: the kernel writes no more than the length that it is told.
+    check(unsafe {
+        libc::syscall(libc::SYS_sched_getaffinity, tid.0, all.0.len(), all.0.as_mut_ptr())
+    })?;
+    Ok(all)
 }
 
 /// The ids of a thread in its pid namespaces, outermost first, from `NSpid`.
