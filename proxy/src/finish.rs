@@ -81,6 +81,7 @@ impl Supervisor {
             }
         }
         worker.since = Instant::now();
+        worker.moves = false;
         let mut trap = trap;
         if std::mem::take(&mut worker.away)
             && let Some(shown) = worker.shown.take()

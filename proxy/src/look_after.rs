@@ -186,7 +186,12 @@ impl Supervisor {
             let was = std::mem::replace(&mut worker.state, StubState::Ended);
             worker.bound = None;
             state.stillborn += u32::from(matches!(was, StubState::Starting));
-            if let StubState::Busy(job) = was {
+            if std::mem::take(&mut worker.moves)
+                && let StubState::Busy(job) = was
+            {
+                state.stays = true;
+                self.not_begun(*job);
+            } else if let StubState::Busy(job) = was {
                 // As when the program ends, or executes another, in the middle of a request.
                 self.note("stub ended", || {
                     let tgid = guest.process.tgid();

@@ -16,9 +16,8 @@
 //! guest's state before, and other threads serve the guest meanwhile. A driver may hold a lock of the file
 //! while a stub's request waits for a page of the guest: then a stub makes these requests, too.
 
-use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use verbgate_abi::ids;
 use verbgate_abi::request::Request;
@@ -30,15 +29,19 @@ use verbgate_sys::mem::Range;
 use verbgate_sys::verbs;
 use verbgate_sys::verbs::Plain;
 
+use crate::books::Books;
 use crate::books::Known;
 use crate::books::UcontextId;
-use crate::fetch::Form;
+use crate::crew;
+use crate::crew::STUCK;
 use crate::flight::Prepared;
 use crate::observe::Verdict;
 use crate::reply;
+use crate::session::Guest;
 use crate::session::GuestState;
 use crate::supervisor::Supervisor;
 use crate::task::About;
+use crate::task::Outside;
 use crate::way;
 
 /// Drivers whose post_send does nothing without work requests but wake a worker, and whose
@@ -111,15 +114,6 @@ impl Supervisor {
     }
 }
 
-/// A request that is made when its guest's state is free.
-#[derive(Debug)]
-pub(crate) struct Outside {
-    about: About,
-    form: Form,
-    request: Request,
-    file: Arc<File>,
-}
-
 /// What a vetted request is to the kernel if it takes nothing from the process that makes it, and writes nothing there.
 fn plain(request: &Request) -> Option<Plain<'_>> {
     if request.outputs().next().is_some()
@@ -149,6 +143,8 @@ fn plain(request: &Request) -> Option<Plain<'_>> {
         return None;
     }
     let is_plain = match legacy.spec.short_name {
+        // siw's takes a lock under which its POST_SEND reads the caller's memory (drivers/infiniband/sw/siw/siw_verbs.c).
+        "MODIFY_QP" if request.hdr().driver_id == DriverId::SIW.0 => false,
         "MODIFY_QP" => {
             let mask = field("attr_mask")?;
             let (set, privileged) = QKEY;
@@ -192,32 +188,46 @@ impl Supervisor {
     /// Takes a request that the supervisor makes itself; gives back what a stub makes.
     pub(crate) fn left_outside(
         &self,
+        guest: &Guest,
         state: &mut GuestState,
         about: About,
         prepared: Prepared,
     ) -> Option<Prepared> {
-        let file = plain(&prepared.request).and_then(|_| {
+        // A device may be slow, and a process has a share of the threads that serve.
+        let is_free = state.outside.is_none() && guest.outside.load(Ordering::Acquire) < STUCK;
+        let is_plain = is_free && prepared.plan.told.is_none();
+        let file = plain(&prepared.request).filter(|_| is_plain).and_then(|_| {
             let books = self.books.lock();
-            // A driver's lock may be held by a request of a stub that waits for a page of the guest.
-            let at_work = books.get(about.ucontext).is_none_or(|ucontext| ucontext.at_work > 0);
             match books.known(about.ucontext) {
-                Some(Known::Token(_, file)) if !at_work && prepared.plan.told.is_none() => {
-                    Some(file)
-                }
+                Some(Known::Token(_, file)) if !has_stub_at_work(&books, &about) => Some(file),
                 _ => None,
             }
         });
         let Some(file) = file else { return Some(prepared) };
         let Prepared { form, request, .. } = prepared;
-        state.outside.push(Outside { about, form, request, file });
+        guest.outside.fetch_add(1, Ordering::AcqRel);
+        state.outside = Some(Outside { about, form, request, file });
         None
     }
 
     /// Makes such a request, and answers its caller.
-    pub(crate) fn make_outside(&self, Outside { about, form, request, file }: Outside) {
-        let driver = request.hdr().driver_id;
-        let result = plain(&request).map(|plain| verbs::make(file.as_fd(), driver, plain));
-        let result = result.unwrap_or(-i64::from(libc::EIO));
+    pub(crate) fn make_outside(&self, guest: &Guest, outside: Outside) {
+        let Outside { about, form, request, file } = outside;
+        crew::serving_caller(about.trap);
+        // Stubs may have begun since.
+        let result = if has_stub_at_work(&self.books.lock(), &about) {
+            None
+        } else {
+            let driver = request.hdr().driver_id;
+            plain(&request).map(|plain| verbs::make(file.as_fd(), driver, plain))
+        };
+        // The last close of a file may take long.
+        drop(file);
+        guest.outside.fetch_sub(1, Ordering::AcqRel);
+        let Some(result) = result else {
+            self.ended(&about, false);
+            return self.handle(about.trap);
+        };
         if let Some(ucontext) = self.books.lock().get_mut(about.ucontext) {
             ucontext.enter(&request, result);
         }
@@ -225,6 +235,11 @@ impl Supervisor {
         self.ended(&about, result >= 0);
         self.answer(about.trap, reply::value(form, result));
     }
+}
+
+/// Whether a stub's request on the same file is in the kernel: a driver may hold a lock, and wait for a page of the guest.
+fn has_stub_at_work(books: &Books, about: &About) -> bool {
+    books.get(about.ucontext).is_none_or(|ucontext| ucontext.at_work > 0)
 }
 
 #[cfg(test)]

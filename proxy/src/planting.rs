@@ -152,8 +152,8 @@ impl Supervisor {
                 let tgid = guest.process.tgid();
                 format!(
                     "process {tgid} cannot use RDMA: a seccomp filter of the process ends verbgate's \
-                     stubs (let the filter allow ioctl, preadv, sendmsg, close_range, mmap, futex and \
-                     sched_setaffinity), or their code was replaced"
+                     stubs (let the filter allow ioctl, preadv, sendmsg, close_range, mmap and futex), or \
+                     their code was replaced"
                 )
             });
             return self.refuse(trap, Errno::EIO);
@@ -356,6 +356,15 @@ impl Supervisor {
         for task in std::mem::take(&mut state.waiting) {
             self.give_up(task, Errno::EIO);
         }
+    }
+
+    /// A stub has ended before it began with a request, whose caller makes its call again.
+    pub(crate) fn not_begun(&self, job: crate::task::Job) {
+        let trap = *job.trap();
+        if let crate::task::Job::Write { then: crate::task::Then::Execute(about, _), .. } = job {
+            self.ended(&about, false);
+        }
+        self.crew.hand_over(Some(trap));
     }
 
     /// A stub has ended with a job: its caller is told that nobody knows what became of that.

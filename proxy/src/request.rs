@@ -237,10 +237,6 @@ impl Supervisor {
         place: usize,
         ucontext: UcontextId,
     ) -> Result<(), Errno> {
-        let call = match self.moved(state, place, call) {
-            Some(call) => call,
-            None => return Ok(()),
-        };
         let Call { trap, asked, met, started, .. } = call;
         let Asked::Request { form, addr, copied } = asked else {
             let device = self.books.lock().get(ucontext).map(|ucontext| ucontext.device);
@@ -281,7 +277,7 @@ impl Supervisor {
                 about.ticket = self.claim(&about, &prepared).inspect_err(|_| {
                     self.ended(&about, false);
                 })?;
-                let Some(prepared) = self.left_outside(state, about, prepared) else {
+                let Some(prepared) = self.left_outside(guest, state, about, prepared) else {
                     return Ok(());
                 };
                 let then = Then::Execute(about, Box::new(prepared));
@@ -332,10 +328,16 @@ impl Supervisor {
         prepared: Prepared,
     ) {
         let trap = about.trap;
+        let stays = state.stays;
         let Some(mut stub) = self.stub(state, place, &trap) else {
             self.ended(&about, false);
             return self.refuse(trap, Errno::EIO);
         };
+        if !stays && stub.goes_to(trap.tid) {
+            let then = Then::Execute(about, Box::new(prepared));
+            stub.worker.state = StubState::Busy(Box::new(Job::Write { trap, written: 0, then }));
+            return;
+        }
         self.at_work(&about, true);
         match way::begin(&mut stub, prepared) {
             Ok((done, written)) => {

@@ -352,7 +352,7 @@ impl Supervisor {
         let mut state = guest.state.try_lock()?;
         let done = work(&mut state);
         drop(state);
-        self.drain(guest);
+        self.hand_over_rest(guest);
         Some(done)
     }
 
@@ -360,18 +360,18 @@ impl Supervisor {
     pub(crate) fn drain(&self, guest: &Arc<Guest>) {
         loop {
             let Some(mut state) = guest.state.try_lock() else { return };
-            while state.outside.is_empty() {
+            while state.outside.is_none() {
                 let next = guest.inbox.lock().pop_front();
                 let Some(event) = next else { break };
                 self.act(guest, &mut state, event);
             }
-            let outside = std::mem::take(&mut state.outside);
+            let outside = state.outside.take();
             drop(state);
-            if !outside.is_empty() {
+            if outside.is_some() {
                 self.hand_over_rest(guest);
             }
-            for request in outside {
-                self.make_outside(request);
+            if let Some(request) = outside {
+                self.make_outside(guest, request);
             }
             // Put there by somebody who found the state taken.
             if guest.inbox.lock().is_empty() {

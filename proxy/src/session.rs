@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -36,9 +37,9 @@ use verbgate_sys::stub::Stub;
 use crate::books::GuestKey;
 use crate::books::UcontextId;
 use crate::fetch::Owner;
-use crate::outside::Outside;
 use crate::task::Event;
 use crate::task::Job;
+use crate::task::Outside;
 use crate::task::Task;
 
 /// What a stub is doing.
@@ -75,8 +76,9 @@ pub(crate) struct Worker {
     pub(crate) carried: Arc<AtomicBool>,
     /// The moment when it came to its trap.
     pub(crate) since: Instant,
-    /// The processors that it runs on.
+    /// The processors that it runs on, and whether it is on its way there.
     pub(crate) processors: Option<Processors>,
+    pub(crate) moves: bool,
     /// A filter of the guest's keeps it from parking.
     pub(crate) stays: bool,
     /// The caller of its job was let go, and begins its call again.
@@ -100,6 +102,7 @@ impl Worker {
             carried,
             since: Instant::now(),
             processors: None,
+            moves: false,
             stays: false,
             let_go: false,
             shown: None,
@@ -115,6 +118,7 @@ impl Worker {
         self.retire = false;
         self.carried = Arc::default();
         self.processors = None;
+        self.moves = false;
         self.stays = false;
         self.let_go = false;
         self.shown = None;
@@ -160,6 +164,8 @@ pub(crate) struct Guest {
     /// threads of a guest that open at once must not be given one number, of which the second file
     /// would take the first one's place.
     pub(crate) next_fd: Mutex<u32>,
+    /// Requests of the guest's that the supervisor makes now.
+    pub(crate) outside: AtomicUsize,
     pub(crate) inbox: Mutex<VecDeque<Event>>,
     pub(crate) state: Mutex<GuestState>,
 }
@@ -171,8 +177,10 @@ pub(crate) struct GuestState {
     pub(crate) workers: Vec<Worker>,
     /// What waits for a stub, oldest first.
     pub(crate) waiting: VecDeque<Task>,
-    /// Requests that the supervisor makes when it has let go of this.
-    pub(crate) outside: Vec<Outside>,
+    /// A request that the supervisor makes when it has let go of this.
+    pub(crate) outside: Option<Outside>,
+    /// A filter of the guest's has ended a stub that was to go to other processors.
+    pub(crate) stays: bool,
     /// The planting of another that is under way.
     pub(crate) planting: Option<Planting>,
     /// Stubs that have ended before their first trap, since one came to it.
@@ -373,6 +381,7 @@ impl Registry {
             planted: AtomicBool::new(false),
             pages: OnceLock::new(),
             next_fd: Mutex::new(0),
+            outside: AtomicUsize::new(0),
             inbox: Mutex::default(),
             state: Mutex::default(),
         });

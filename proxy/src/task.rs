@@ -1,9 +1,11 @@
 //! Tasks: what the supervisor has to do for guests, and what stubs are doing.
 
 use std::fmt;
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Instant;
 
+use verbgate_abi::request::Request;
 use verbgate_sys::GuestFd;
 use verbgate_sys::frame::Frame;
 use verbgate_sys::node::MountId;
@@ -152,6 +154,15 @@ pub(crate) struct About {
     pub(crate) ticket: Ticket,
     /// What it has been charged.
     pub(crate) receipt: Receipt,
+}
+
+/// A request that the supervisor makes when its guest's state is free.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    pub(crate) about: About,
+    pub(crate) form: Form,
+    pub(crate) request: Request,
+    pub(crate) file: Arc<File>,
 }
 
 /// What a stub is at work on.

@@ -4,16 +4,12 @@ use std::sync::Arc;
 
 use verbgate_abi::Errno;
 use verbgate_sys::process;
-use verbgate_sys::seccomp::Reply;
-use verbgate_sys::stub;
 
 use crate::session::Guest;
 use crate::session::GuestState;
-use crate::session::StubState;
 use crate::session::Worker;
 use crate::supervisor::Supervisor;
 use crate::task::Call;
-use crate::task::Task;
 
 /// Who executes a request.
 pub(crate) enum Found {
@@ -53,32 +49,6 @@ impl Supervisor {
         }
         // Another may come, but for stubs that have ended with nobody to plant by way of.
         if may_come(state) { Ok(Found::Later) } else { Err(Errno::EIO) }
-    }
-}
-
-impl Supervisor {
-    /// Sees to it that the stub in a place runs where the caller runs. The call comes later where the stub has to go
-    /// there first.
-    ///
-    /// Beside a thread that polls on a processor of its own the stub would wait for that processor; and what the kernel
-    /// allocates in the stub's time, it takes from the memory of the stub's processor. The caller is asked by its
-    /// number: where another has that by now, the stub runs on what that one may, and nobody waits for the request.
-    pub(crate) fn moved(&self, state: &mut GuestState, place: usize, call: Call) -> Option<Call> {
-        let Ok(wanted) = process::processors(call.trap.tid) else { return Some(call) };
-        let Some(worker) = state.workers.get_mut(place) else { return Some(call) };
-        let Some(idle) = worker.idle() else { return Some(call) };
-        let now = worker.processors.or_else(|| process::processors(worker.stub.thread.tid()).ok());
-        worker.processors = Some(wanted);
-        if now.is_none_or(|now| now == wanted) {
-            return Some(call);
-        }
-        stub::go_to(worker.stub.frame.ro(), &wanted);
-        if self.listener.reply(idle, Reply::Value(0)).is_ok() {
-            worker.state = StubState::Waking;
-            state.waiting.push_front(Task::Call(Call { mount: None, ..call }));
-            return None;
-        }
-        Some(call)
     }
 }
 

@@ -38,7 +38,7 @@ const REST: Duration = Duration::from_secs(1);
 /// in the kernel.
 const MOST: usize = 128;
 /// Threads that one process may keep waiting.
-const STUCK: usize = 2;
+pub(crate) const STUCK: usize = 2;
 
 /// One thread, and what it is doing.
 #[derive(Debug, Default)]
@@ -119,6 +119,11 @@ pub(crate) fn serving(process: &Process) {
             seat.guests.fetch_or(1 << bit, Ordering::Relaxed);
         }
     });
+}
+
+/// The calling thread works for the caller of a trap from now on.
+pub(crate) fn serving_caller(trap: Notification) {
+    OWN.with_borrow(|own| own.iter().for_each(|seat| seat.work(Some(Some(trap)))));
 }
 
 fn own_tid() -> Tid {

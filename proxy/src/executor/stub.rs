@@ -6,10 +6,13 @@ use std::os::fd::OwnedFd;
 
 use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
+use verbgate_sys::Tid;
 use verbgate_sys::frame::Frame;
+use verbgate_sys::process;
 use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::NotifId;
+use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
 
 use crate::execute;
@@ -31,6 +34,28 @@ pub(crate) struct Stub<'a> {
     pub(crate) base: u64,
     /// The trap of the caller.
     pub(crate) trap: NotifId,
+}
+
+impl Stub<'_> {
+    /// Has the stub go where a caller runs, unless it is there. Then it traps again.
+    ///
+    /// Beside a thread that polls on a processor of its own the stub would wait for that processor; and what the kernel
+    /// allocates in the stub's time, it takes from the memory of the stub's processor. The caller is asked by its
+    /// number: where another has that by now, the stub runs where that one may.
+    pub(crate) fn goes_to(&mut self, caller: Tid) -> bool {
+        let Ok(wanted) = process::processors(caller) else { return false };
+        let worker = &mut *self.worker;
+        let now = worker.processors.or_else(|| process::processors(worker.stub.thread.tid()).ok());
+        worker.processors = now;
+        // Where a caller of real time leaves no processor to others, it would leave none to the stub.
+        if now.is_none_or(|now| now == wanted) || process::is_of_real_time(caller) {
+            return false;
+        }
+        worker.processors = Some(wanted);
+        stub::go_to(worker.stub.frame.ro(), &wanted);
+        worker.moves = self.listener.reply(self.idle, Reply::Value(0)).is_ok();
+        worker.moves
+    }
 }
 
 impl Executor for Stub<'_> {

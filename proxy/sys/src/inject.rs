@@ -66,8 +66,12 @@ impl Injector<'_> {
         let tid = stopped.tid();
         let gone = move |e: io::Error| lost(tid, e);
         loop {
+            let (.., ip) = Native::entry(base);
+            // Whoever receives its trap lets it through.
+            self.traps.foresee(tid, vec![(call.nr, call.args, ip)]);
             let running = enter(stopped, base, call).await?;
             let left = self.passed(running, call).await?;
+            self.traps.foresee(tid, Vec::new());
             let result = result(&left, base).map_err(gone)?;
             if !RESTART.contains(&result) {
                 return Ok((left, result));

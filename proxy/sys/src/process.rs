@@ -34,9 +34,11 @@ pub(crate) use self::by_number::descriptor_mount;
 pub(crate) use self::by_number::descriptor_name;
 pub use self::by_number::enter_network;
 pub use self::by_number::ids;
+pub(crate) use self::by_number::ids_in;
 pub use self::by_number::is_called_away;
 pub(crate) use self::by_number::is_ending;
 pub use self::by_number::is_held;
+pub use self::by_number::is_of_real_time;
 pub(crate) use self::by_number::network_of;
 pub use self::by_number::parent;
 pub use self::by_number::processors;
@@ -174,7 +176,11 @@ impl Thread {
     /// # Errors
     /// `ESRCH`: it has ended.
     pub(crate) fn learn_numbers(&mut self) -> io::Result<()> {
-        let ids = ids(self.tid)?;
+        // Of a descriptor the kernel tells little more than these.
+        let ids = match &self.pin {
+            Handle::PidFd(fd) => ids_in(&format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd()))?,
+            Handle::Folder(_) => ids(self.tid)?,
+        };
         // Once it has ended, what was read may be another's.
         if !self.is_alive() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));

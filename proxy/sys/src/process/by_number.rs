@@ -91,13 +91,27 @@ pub fn processors(tid: Tid) -> io::Result<Processors> {
     Ok(all)
 }
 
+/// Whether a thread runs by a policy before which others wait.
+#[must_use]
+pub fn is_of_real_time(tid: Tid) -> bool {
+    // SAFETY: reads no memory.
+    let policy = unsafe { libc::sched_getscheduler(tid.0) };
+    [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE]
+        .contains(&(policy & !libc::SCHED_RESET_ON_FORK))
+}
+
 /// The ids of a thread in its pid namespaces, outermost first, from `NSpid`.
 ///
 /// # Errors
 /// `ENOENT` or `ESRCH`: the thread is gone.
 pub fn ids(tid: Tid) -> io::Result<Vec<i32>> {
-    let status = text(format!("/proc/{tid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    ids_in(&format!("/proc/{tid}/status"))
+}
+
+/// The same, from a file of `/proc` that has them.
+pub(crate) fn ids_in(path: &str) -> io::Result<Vec<i32>> {
+    let text = text(path.to_owned())?;
+    let line = text.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     Ok(line.split_whitespace().filter_map(|id| id.parse().ok()).collect())
 }
 
