@@ -37,7 +37,7 @@ use crate::task::Event;
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// The time for which a stub waits in its trap for the next request.
-const SOON: Duration = Duration::from_millis(4);
+const SOON: Duration = Duration::from_millis(20);
 
 /// One look of so many is at everything. The others, while nothing is asked, see only whether a guest has been stopped,
 /// or has ended.
