@@ -152,7 +152,8 @@ const AT_ONCE: usize = 512;
 /// The mappings in ranges of a thread's addresses, a line of `/proc/TID/maps` each, with single spaces.
 fn mapped(tid: Tid, ranges: &[(u64, u64)]) -> io::Result<Option<Vec<String>>> {
     let mut found = Vec::new();
-    for line in BufReader::with_capacity(AT_ONCE, File::open(format!("/proc/{tid}/maps"))?).lines() {
+    for line in BufReader::with_capacity(AT_ONCE, File::open(format!("/proc/{tid}/maps"))?).lines()
+    {
         let line = line?;
         let bounds = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
         let bounds = bounds.and_then(|(from, to)| Some((hex(from)?, hex(to)?)));
