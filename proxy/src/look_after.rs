@@ -189,7 +189,7 @@ impl Supervisor {
             if std::mem::take(&mut worker.moves)
                 && let StubState::Busy(job) = was
             {
-                state.stays = true;
+                state.stubs_stay = true;
                 self.not_begun(*job);
             } else if let StubState::Busy(job) = was {
                 // As when the program ends, or executes another, in the middle of a request.

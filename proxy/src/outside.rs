@@ -13,8 +13,11 @@
 //!   (providers/rxe/rxe.c in rdma-core), where the guest's memory holds the response, 0, already; and REQ_NOTIFY_CQ.
 //!
 //! A doorbell waits for nobody. The others may wait for the device, so the thread that serves the guest lets go of the
-//! guest's state before, and other threads serve the guest meanwhile. A driver may hold a lock of the file
-//! while a stub's request waits for a page of the guest: then a stub makes these requests, too.
+//! guest's state before, and other threads serve the guest meanwhile. One such request of a process is made at a time.
+//!
+//! A driver may hold a lock of the file while a stub's request waits for a page of the guest. So a stub makes these
+//! requests, too, while one is in the kernel. A stub may begin after that was looked at, but none of the requests above
+//! takes a lock under which a stub's waits for a page; siw's MODIFY_QP would, and is left to stubs.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -33,7 +36,6 @@ use crate::books::Books;
 use crate::books::Known;
 use crate::books::UcontextId;
 use crate::crew;
-use crate::crew::STUCK;
 use crate::flight::Prepared;
 use crate::observe::Verdict;
 use crate::reply;
@@ -52,7 +54,7 @@ const WAKING: &[DriverId] = &[DriverId::RXE];
 const ADDRESSES: u64 = 1 << 7 | 1 << 14;
 /// `IB_QP_QKEY`, and the bit of a Q_Key that is privileged.
 const QKEY: (u64, u64) = (1 << 6, 1 << 31);
-/// Of the work requests that there are not; the kernel allocates so much.
+/// The largest work request that a doorbell may speak of. The kernel allocates as much, though there is none.
 const LARGEST_WQE: u64 = 4096;
 
 /// A doorbell.
@@ -114,7 +116,8 @@ impl Supervisor {
     }
 }
 
-/// What a vetted request is to the kernel if it takes nothing from the process that makes it, and writes nothing there.
+/// A vetted request as the kernel is given it, if the kernel takes nothing from the process that makes it, and writes
+/// nothing there.
 fn plain(request: &Request) -> Option<Plain<'_>> {
     if request.outputs().next().is_some()
         || request.new_handles().next().is_some()
@@ -138,12 +141,12 @@ fn plain(request: &Request) -> Option<Plain<'_>> {
         );
     };
     let field = |path| request.legacy_field(path);
-    // What a driver takes besides may be an address.
+    // A driver may take an address in its own input.
     if !request.uhw_in().is_empty() {
         return None;
     }
     let is_plain = match legacy.spec.short_name {
-        // siw's takes a lock under which its POST_SEND reads the caller's memory (drivers/infiniband/sw/siw/siw_verbs.c).
+        // `qp->state_lock`, under which POST_SEND reads the caller's memory (drivers/infiniband/sw/siw/siw_verbs.c).
         "MODIFY_QP" if request.hdr().driver_id == DriverId::SIW.0 => false,
         "MODIFY_QP" => {
             let mask = field("attr_mask")?;
@@ -193,8 +196,9 @@ impl Supervisor {
         about: About,
         prepared: Prepared,
     ) -> Option<Prepared> {
-        // A device may be slow, and a process has a share of the threads that serve.
-        let is_free = state.outside.is_none() && guest.outside.load(Ordering::Acquire) < STUCK;
+        // A device may be slow. With one more thread that waits for it, the process would have its calls put aside
+        // (`Crew::is_beyond`), and stubs make requests at the same time as well.
+        let is_free = state.outside.is_none() && !guest.outside.load(Ordering::Acquire);
         let is_plain = is_free && prepared.plan.told.is_none();
         let file = plain(&prepared.request).filter(|_| is_plain).and_then(|_| {
             let books = self.books.lock();
@@ -205,12 +209,12 @@ impl Supervisor {
         });
         let Some(file) = file else { return Some(prepared) };
         let Prepared { form, request, .. } = prepared;
-        guest.outside.fetch_add(1, Ordering::AcqRel);
+        guest.outside.store(true, Ordering::Release);
         state.outside = Some(Outside { about, form, request, file });
         None
     }
 
-    /// Makes such a request, and answers its caller.
+    /// Makes a request that was taken, and answers its caller.
     pub(crate) fn make_outside(&self, guest: &Guest, outside: Outside) {
         let Outside { about, form, request, file } = outside;
         crew::serving_caller(about.trap);
@@ -223,7 +227,7 @@ impl Supervisor {
         };
         // The last close of a file may take long.
         drop(file);
-        guest.outside.fetch_sub(1, Ordering::AcqRel);
+        guest.outside.store(false, Ordering::Release);
         let Some(result) = result else {
             self.ended(&about, false);
             return self.handle(about.trap);

@@ -218,7 +218,7 @@ impl Supervisor {
     ) -> Planted {
         let none = Planted { place, thread: None, frame: None };
         let begun = Instant::now();
-        // Its memory serves again once it is really gone. Nobody but the guest waits.
+        // The memory of the old stub serves again once that is really gone. Nobody but the guest waits.
         while old.as_ref().is_some_and(|old| old.is_alive()) {
             if begun.elapsed() > PATIENCE {
                 self.refuse(*origin.trap, Errno::EBUSY);

@@ -328,7 +328,7 @@ impl Supervisor {
         prepared: Prepared,
     ) {
         let trap = about.trap;
-        let stays = state.stays;
+        let stays = state.stubs_stay;
         let Some(mut stub) = self.stub(state, place, &trap) else {
             self.ended(&about, false);
             return self.refuse(trap, Errno::EIO);

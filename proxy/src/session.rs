@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -76,8 +75,9 @@ pub(crate) struct Worker {
     pub(crate) carried: Arc<AtomicBool>,
     /// The moment when it came to its trap.
     pub(crate) since: Instant,
-    /// The processors that it runs on, and whether it is on its way there.
+    /// The processors that it runs on.
     pub(crate) processors: Option<Processors>,
+    /// It is on its way to those, and makes the request of its job then.
     pub(crate) moves: bool,
     /// A filter of the guest's keeps it from parking.
     pub(crate) stays: bool,
@@ -164,8 +164,8 @@ pub(crate) struct Guest {
     /// threads of a guest that open at once must not be given one number, of which the second file
     /// would take the first one's place.
     pub(crate) next_fd: Mutex<u32>,
-    /// Requests of the guest's that the supervisor makes now.
-    pub(crate) outside: AtomicUsize,
+    /// The supervisor makes a request of the guest's now.
+    pub(crate) outside: AtomicBool,
     pub(crate) inbox: Mutex<VecDeque<Event>>,
     pub(crate) state: Mutex<GuestState>,
 }
@@ -180,7 +180,7 @@ pub(crate) struct GuestState {
     /// A request that the supervisor makes when it has let go of this.
     pub(crate) outside: Option<Outside>,
     /// A filter of the guest's has ended a stub that was to go to other processors.
-    pub(crate) stays: bool,
+    pub(crate) stubs_stay: bool,
     /// The planting of another that is under way.
     pub(crate) planting: Option<Planting>,
     /// Stubs that have ended before their first trap, since one came to it.
@@ -381,7 +381,7 @@ impl Registry {
             planted: AtomicBool::new(false),
             pages: OnceLock::new(),
             next_fd: Mutex::new(0),
-            outside: AtomicUsize::new(0),
+            outside: AtomicBool::new(false),
             inbox: Mutex::default(),
             state: Mutex::default(),
         });

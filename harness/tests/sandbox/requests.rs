@@ -224,6 +224,12 @@ fn a_request_costs_two_notifications_and_few_calls() {
 }
 
 #[test]
+fn a_request_that_names_no_memory_costs_one_notification() {
+    let cost = |requests: &str| run(&["destroys", DEVICE, requests]).well().count("notifications");
+    assert_eq!(cost("1100") - cost("100"), 1000);
+}
+
+#[test]
 fn a_trace_is_summed_up() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new(common::verbgate());

@@ -124,6 +124,43 @@ fn more_requests_than_stubs_wait_their_turn() {
     assert_eq!(code(guest.end()), 0);
 }
 
+/// A request that names no memory waits for a slow device in the supervisor, once for a process; stubs make the others.
+#[test]
+fn a_slow_device_keeps_one_thread_of_the_supervisor() {
+    let Some((mut stall, mut guest)) = stalled() else { return };
+    assert_eq!(guest.ask("open a"), "ok");
+    assert_eq!(guest.ask("request a"), "EBADFD");
+    assert_eq!(stall.ask("block"), "blocked");
+    let (supervisor, process) = (guest.pid().to_string(), process_of(&guest));
+    for stubs in 0..4 {
+        assert_eq!(guest.ask("end a"), "ok");
+        eventually("the request", || {
+            let waiting = [&supervisor, &process].map(|process| in_the_device(process).len());
+            if waiting == [1, stubs] { Ok(()) } else { Err(waiting) }
+        });
+    }
+    // Nobody else waits.
+    assert_eq!(guest.ask("open b"), "ok");
+    assert_eq!(guest.ask("close b"), "ok");
+    assert_eq!(stall.ask("release"), "released");
+    assert_eq!(guest.ask("join"), r#"{"EBADFD": 4}"#);
+    // A stub's request is in the kernel: no other of that file is made outside.
+    assert_eq!(stall.ask("block"), "blocked");
+    assert_eq!(guest.ask("call a"), "ok");
+    eventually("the stub's", || {
+        let waiting = in_the_device(&process).len();
+        if waiting == 1 { Ok(()) } else { Err(waiting) }
+    });
+    assert_eq!(guest.ask("end a"), "ok");
+    eventually("another stub's", || {
+        let waiting = [&supervisor, &process].map(|process| in_the_device(process).len());
+        if waiting == [0, 2] { Ok(()) } else { Err(waiting) }
+    });
+    assert_eq!(stall.ask("release"), "released");
+    assert_eq!(guest.ask("join"), r#"{"EBADFD": 2}"#);
+    assert_eq!(code(guest.end()), 0);
+}
+
 #[test]
 fn a_ucontext_closed_under_a_request_is_let_go_after_it() {
     let Some((mut stall, mut guest)) = stalled() else { return };

@@ -38,7 +38,7 @@ const REST: Duration = Duration::from_secs(1);
 /// in the kernel.
 const MOST: usize = 128;
 /// Threads that one process may keep waiting.
-pub(crate) const STUCK: usize = 2;
+const STUCK: usize = 2;
 
 /// One thread, and what it is doing.
 #[derive(Debug, Default)]

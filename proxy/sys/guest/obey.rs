@@ -116,6 +116,12 @@ impl Told {
                 self.callers.push(std::thread::Builder::new().spawn(move || request(fd))?);
                 "ok".to_owned()
             }
+            // The same, by a request that names no memory.
+            ["end", name] => {
+                let fd = self.file(name)?.as_raw_fd();
+                self.callers.push(std::thread::Builder::new().spawn(move || raw::end().send(fd))?);
+                "ok".to_owned()
+            }
             ["join"] => {
                 let mut ends = BTreeMap::<String, u32>::new();
                 for caller in self.callers.drain(..) {

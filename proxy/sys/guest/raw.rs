@@ -67,7 +67,12 @@ pub(crate) fn requests(device: &str, count: &str) -> Result<(), Box<dyn Error>> 
 
 /// Ends a protection domain, which names no memory, so many times.
 pub(crate) fn destroys(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
-    repeated(device, count, Request::new(1, 0).attr(0, 0, MANDATORY, 7))
+    repeated(device, count, end())
+}
+
+/// The end of a protection domain: PD.DESTROY.
+pub(crate) fn end() -> Request {
+    Request::new(1, 0).attr(0, 0, MANDATORY, 7)
 }
 
 /// Makes one request so many times, and prints the first and the median time in nanoseconds.

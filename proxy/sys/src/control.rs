@@ -18,7 +18,7 @@ pub const MAPPING: usize = 24;
 pub const MESSAGE: usize = 64;
 /// Offset of the processors that a stub goes to, as sched_setaffinity(2) takes them.
 pub const PROCESSORS: usize = 512;
-/// Their bytes: 2,048 processors.
+/// Bytes for them: 2,048 processors.
 pub const PROCESSORS_LEN: u32 = 256;
 /// Offset of how long a parked stub waits for an order: `struct timespec`. Then it traps, or ends where no supervisor is
 /// left.

@@ -73,7 +73,7 @@ impl Caller<'_> {
     /// It may wait for the file systems that the path leads through.
     ///
     /// # Errors
-    /// Those of [`shortage`].
+    /// An error that [`shortage`] knows.
     pub fn leads_to(self, named: &Named<'_>) -> io::Result<Option<Place>> {
         let Some(Place { root, path: mut from }) = self.means_by(&Named { path: b".", ..*named })
         else {

@@ -118,7 +118,7 @@ pub struct Origin<'a> {
 /// What a new stub is given besides its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct New<'a> {
-    /// Its place, which was never used, or where a stub has ended.
+    /// The place, which was never used, or where a stub has ended.
     pub slot: usize,
     /// The read-only half, which is to be mapped; none where a stub has ended, whose memory is still there.
     pub ro: Option<BorrowedFd<'a>>,

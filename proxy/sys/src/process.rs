@@ -103,7 +103,7 @@ impl Process {
         self.believed(state(Tid(self.tgid.0)))
     }
 
-    /// Its effective user, or root where it is not dumpable: proc(5).
+    /// The effective user, or root where the process is not dumpable: proc(5).
     ///
     /// # Errors
     /// `ESRCH`: it has ended.
@@ -176,9 +176,9 @@ impl Thread {
     /// # Errors
     /// `ESRCH`: it has ended.
     pub(crate) fn learn_numbers(&mut self) -> io::Result<()> {
-        // Of a descriptor the kernel tells little more than these.
+        // The kernel tells these of a descriptor sooner than of a thread, of which it tells all.
         let ids = match &self.pin {
-            Handle::PidFd(fd) => ids_in(&format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd()))?,
+            Handle::PidFd(fd) => ids_in(format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd()))?,
             Handle::Folder(_) => ids(self.tid)?,
         };
         // Once it has ended, what was read may be another's.

@@ -91,8 +91,8 @@ pub fn make(device: BorrowedFd<'_>, driver: u32, request: Plain<'_>) -> i64 {
     const WRITE_CMD: u16 = 2;
     let mut response = [0_u8; POST_SEND_RESP_LEN];
     let mut words = vec![0, u64::from(driver)];
-    // What fits the attribute's own word lies there (`uverbs_attr_ptr_is_inline`).
-    let mut bytes = |id: u16, bytes: &[u8]| {
+    // An input that fits the attribute's own word lies there (`uverbs_attr_ptr_is_inline`).
+    let mut input = |id: u16, bytes: &[u8]| {
         let mut inline = [0; 8];
         let data = match inline.get_mut(..bytes.len()) {
             Some(word) => {
@@ -109,8 +109,8 @@ pub fn make(device: BorrowedFd<'_>, driver: u32, request: Plain<'_>) -> i64 {
             if core_in.get(12..20).is_none_or(|counts| counts.iter().any(|byte| *byte != 0)) {
                 return -i64::from(libc::EINVAL);
             }
-            bytes(CORE_IN, core_in);
-            bytes(WRITE_CMD, &POST_SEND.to_ne_bytes());
+            input(CORE_IN, core_in);
+            input(WRITE_CMD, &POST_SEND.to_ne_bytes());
             let len = (POST_SEND_RESP_LEN as u64) << 16;
             words.extend([u64::from(CORE_OUT) | len, response.as_mut_ptr() as u64]);
             (0, 0)
@@ -119,8 +119,8 @@ pub fn make(device: BorrowedFd<'_>, driver: u32, request: Plain<'_>) -> i64 {
             if !SILENT.contains(&nr) || core_in.len() > usize::from(u16::MAX) {
                 return -i64::from(libc::EINVAL);
             }
-            bytes(CORE_IN, core_in);
-            bytes(WRITE_CMD, &nr.to_ne_bytes());
+            input(CORE_IN, core_in);
+            input(WRITE_CMD, &nr.to_ne_bytes());
             (0, 0)
         }
         Plain::Destroy { object, method, attr, handle } => {

@@ -361,7 +361,7 @@ pub(crate) fn ioctl_at(page: u64) -> impl Fn(i32, u64) + Send {
     }
 }
 
-/// That function's code: mov rdx, rsi; mov esi, imm32; mov eax, imm32; syscall; ret.
+/// The code of [`ioctl_at`]'s function: mov rdx, rsi; mov esi, imm32; mov eax, imm32; syscall; ret.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const IOCTL: [u64; 2] =
     [0xc018_1b01_bef2_8948, 0xc305_0f00_0000_00b8 | (libc::SYS_ioctl as u64) << 8];
@@ -370,7 +370,7 @@ pub(crate) const IOCTL: [u64; 2] =
 pub(crate) const CHANGED: [u64; 2] =
     [IOCTL[1] ^ (0x050f ^ 0x80cd) << 40, IOCTL[1] ^ (0x050f ^ 0xfeeb) << 40];
 
-/// That function's code: mov x2, x1; mov x1, imm16; movk x1, imm16, lsl 16; mov x8, imm16; svc 0; ret.
+/// The code of [`ioctl_at`]'s function: mov x2, x1; mov x1, imm16; movk x1, imm16, lsl 16; mov x8, imm16; svc 0; ret.
 #[cfg(target_arch = "aarch64")]
 pub(crate) const IOCTL: [u64; 3] = [
     0xd283_6021_aa01_03e2,

@@ -321,7 +321,7 @@ fn an_agent_outlives_a_shortage_of_descriptors() {
     let silent: Vec<_> = (0..32).filter_map(|_| UnixStream::connect(agent.socket()).ok()).collect();
     until("the shortage", || agent.log().contains("cannot accept connections of runtimes now"));
     limit(maximum);
-    // They are not waited for, either.
+    // Runtimes do not wait for the silent connections, either.
     for runtime in runtimes().take(1) {
         let text = answers(&agent, runtime, |_| ());
         assert!(text.contains("QP type granted: ENOTTY"), "{text}");

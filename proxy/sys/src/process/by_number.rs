@@ -105,12 +105,12 @@ pub fn is_of_real_time(tid: Tid) -> bool {
 /// # Errors
 /// `ENOENT` or `ESRCH`: the thread is gone.
 pub fn ids(tid: Tid) -> io::Result<Vec<i32>> {
-    ids_in(&format!("/proc/{tid}/status"))
+    ids_in(format!("/proc/{tid}/status"))
 }
 
 /// The same, from a file of `/proc` that has them.
-pub(crate) fn ids_in(path: &str) -> io::Result<Vec<i32>> {
-    let text = text(path.to_owned())?;
+pub(crate) fn ids_in(path: String) -> io::Result<Vec<i32>> {
+    let text = text(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     Ok(line.split_whitespace().filter_map(|id| id.parse().ok()).collect())
 }

@@ -22,7 +22,7 @@ impl Caller<'_> {
     /// The file that a process, which a descriptor of this caller's names, has under a number.
     ///
     /// # Errors
-    /// Those of pidfd_getfd(2); `EPERM` also for a thread that is not the first one of its process: stubs are such.
+    /// pidfd_getfd(2)'s; `EPERM` also for a thread that is not the first one of its process: stubs are such.
     pub fn file_of(self, named: GuestFd, at: GuestFd) -> io::Result<GuestFile> {
         let error = |errno: i32| Err(io::Error::from_raw_os_error(errno));
         let named = self.take(named)?;

@@ -290,7 +290,7 @@ impl Listener {
     /// Puts a copy of `fd` there as [`Listener::add_fd`] does, for a thread that traces and waits for nobody.
     ///
     /// # Errors
-    /// Those of [`Listener::add_fd`]; `EINTR`: the thread has not run yet.
+    /// [`Listener::add_fd`]'s; `EINTR`: the thread has not run yet.
     pub(crate) fn add_fd_soon(
         &self,
         id: NotifId,
