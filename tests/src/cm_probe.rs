@@ -1,11 +1,17 @@
 //! A guest that writes raw commands to rdma_cm, good ones and bad ones.
 
+use std::fs;
 use std::fs::File;
 use std::io;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
+use std::process::Stdio;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -61,6 +67,14 @@ pub(crate) fn run() -> Result<()> {
     say("by a duplicate", send(&file.try_clone()?, &good, 32));
     let again = File::options().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
     say(FORBIDDEN, again.and_then(|again| send(&again, &good, 32)));
+    let at_port =
+        |port| -> Result<Vec<u8>> { Ok(bind(Ipv4Addr::UNSPECIFIED, port, new_id(&file)?)) };
+    say("port 80", send(&file, &at_port(80)?, 48));
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.effective -= rustix::thread::CapabilitySet::NET_BIND_SERVICE;
+    rustix::thread::set_capabilities(None, sets)?;
+    say("port 81 without CAP_NET_BIND_SERVICE", send(&file, &at_port(81)?, 48));
+    say("port 18681 without", send(&file, &at_port(18_681)?, 48));
     say("it is destroyed", send(&file, &destroy, 24));
     say("and gone", send(&file, &destroy, 24));
     Ok(())
@@ -71,26 +85,79 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) fn listen(address: &str) -> Result<()> {
     let address: Ipv4Addr = address.parse().context("no IPv4 address")?;
     let file = File::options().read(true).write(true).open(NODE).context(NODE)?;
-    let mut id = 0_u32;
-    let made = command(CREATE_ID, 24, 4, &create((&raw mut id) as u64, TCP));
-    send(&file, &made, 32).context("CREATE_ID")?;
-    let id = std::hint::black_box(id).to_ne_bytes();
-    // struct rdma_ucm_bind_ip: a response that is not used, struct sockaddr_in6, the id.
-    let mut bind = vec![0; 8];
-    bind.extend(rustix::net::AddressFamily::INET.as_raw().to_ne_bytes());
-    bind.extend([0; 2]);
-    bind.extend(address.octets());
-    bind.resize(8 + 28, 0);
-    bind.extend(id);
-    send(&file, &command(BIND_IP, 40, 0, &bind), 48).context("BIND_IP")?;
-    let mut backlog = id.to_vec();
-    backlog.extend(8_u32.to_ne_bytes());
-    let errno = match send(&file, &command(cm::LISTEN, 8, 0, &backlog), 16) {
-        Ok(_) => 0,
-        Err(e) => e.raw_os_error().unwrap_or(-1),
-    };
+    let id = new_id(&file)?;
+    send(&file, &bind(address, 0, id), 48).context("BIND_IP")?;
+    let errno = listens(&file, id);
     println!("{errno}");
     Ok(())
+}
+
+/// `probe networks`: makes an id, has another process make one in a network namespace of its own, and has the first id
+/// listen. Prints which namespace's TCP listens: the driver of a software NIC of iWARP makes a socket.
+pub(crate) fn networks() -> Result<()> {
+    const PORT: u16 = 18_682;
+    let file = File::options().read(true).write(true).open(NODE).context(NODE)?;
+    let id = new_id(&file)?;
+    let mut other = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net"])
+        .arg(std::env::current_exe()?)
+        .args(["probe", "id"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("unshare(1)")?;
+    let mut line = String::new();
+    let stdout = other.stdout.take().context("no output")?;
+    BufReader::new(stdout).read_line(&mut line)?;
+    println!("in the other network namespace: {}", line.trim());
+    send(&file, &bind(Ipv4Addr::UNSPECIFIED, PORT, id), 48).context("BIND_IP")?;
+    println!("LISTEN: {}", listens(&file, id));
+    for (whose, pid) in [("own", std::process::id()), ("other", other.id())] {
+        let table = fs::read_to_string(format!("/proc/{pid}/net/tcp"))?;
+        // The state of a listener, include/net/tcp_states.h.
+        let is_one = |line: &str| line.contains(&format!("00000000:{PORT:04X} 00000000:0000 0A"));
+        println!("{whose}: {}", table.lines().any(is_one));
+    }
+    drop(other.stdin.take());
+    other.wait()?;
+    Ok(())
+}
+
+/// `probe id`: makes an id, and keeps it until standard input ends.
+pub(crate) fn id() -> Result<()> {
+    let file = File::options().read(true).write(true).open(NODE).context(NODE)?;
+    new_id(&file)?;
+    println!("an id");
+    io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+fn new_id(file: &File) -> Result<u32> {
+    let mut id = 0_u32;
+    let made = command(CREATE_ID, 24, 4, &create((&raw mut id) as u64, TCP));
+    send(file, &made, 32).context("CREATE_ID")?;
+    Ok(std::hint::black_box(id))
+}
+
+/// `struct rdma_ucm_bind_ip`: a response that is not used, struct sockaddr_in6, the id.
+fn bind(address: Ipv4Addr, port: u16, id: u32) -> Vec<u8> {
+    let mut bind = vec![0; 8];
+    bind.extend(rustix::net::AddressFamily::INET.as_raw().to_ne_bytes());
+    bind.extend(port.to_be_bytes());
+    bind.extend(address.octets());
+    bind.resize(8 + 28, 0);
+    bind.extend(id.to_ne_bytes());
+    command(BIND_IP, 40, 0, &bind)
+}
+
+/// Has an id listen; 0 or the errno.
+fn listens(file: &File, id: u32) -> i32 {
+    let mut backlog = id.to_ne_bytes().to_vec();
+    backlog.extend(8_u32.to_ne_bytes());
+    match send(file, &command(cm::LISTEN, 8, 0, &backlog), 16) {
+        Ok(_) => 0,
+        Err(e) => e.raw_os_error().unwrap_or(-1),
+    }
 }
 
 fn create(response: u64, port_space: u16) -> Vec<u8> {

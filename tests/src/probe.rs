@@ -30,7 +30,7 @@ const MODES: &[(&str, OFlags)] =
 /// `probe escape NAME [GRANTED]`: tries to open the node `/dev/infiniband/NAME` in every way but
 /// the one that is served. GRANTED is a node that the guest may open.
 ///
-/// `probe cm` and `probe listen ADDRESS`: see `cm_probe`.
+/// `probe cm`, `probe listen ADDRESS`, `probe networks` and `probe id`: see `cm_probe`.
 ///
 /// `probe fence put` and `probe fence lift`: the fence around this network namespace.
 ///
@@ -47,12 +47,14 @@ pub fn run(arguments: &[String]) -> Result<()> {
         ["fence", "lift"] => Ok(verbgate_host::fence::lift("lab")?),
         ["cm"] => cm_probe::run(),
         ["listen", address] => cm_probe::listen(address),
+        ["networks"] => cm_probe::networks(),
+        ["id"] => cm_probe::id(),
         ["escape", number, node, rest @ ..] => {
             let rdev = number.parse().context("the device's number")?;
             Attacker { rdev, node, granted: rest.first().copied() }.run()
         }
         _ => bail!(
-            "probe cm | fence put | fence lift | listen ADDRESS | open PATH | escape RDEV NAME [GRANTED]"
+            "probe cm | fence put | fence lift | id | listen ADDRESS | networks | open PATH | escape RDEV NAME [GRANTED]"
         ),
     }
 }

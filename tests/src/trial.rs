@@ -197,6 +197,7 @@ const DEFAULT: &[Row] = &[
             "nic_devices",
             "nic_srd_send_lat",
             "nic_no_trap_for_any_work_request",
+            "nic_memory_comes_from_the_callers_node",
             "nic_dmabuf_is_its_holders",
             "nic_fabric_srd_dma_buf",
             "nic_removed_under_doorbells",

@@ -207,6 +207,9 @@ fn ucontexts_take_turns_with_and_without_a_stub_for_each() {
     }
 }
 
+/// A stub that has parked, because this machine had no processor for the guest, shows when it is woken: a few times.
+const WAKES: u64 = 10;
+
 #[test]
 fn a_request_costs_two_notifications_and_few_calls() {
     let cost = |requests: &str| {
@@ -216,7 +219,7 @@ fn a_request_costs_two_notifications_and_few_calls() {
     };
     // The difference is what requests cost, without start and planting.
     let (small, large) = (cost("100"), cost("1100"));
-    assert_eq!(large.0 - small.0, 2 * 1000);
+    assert!((2 * 1000..2 * 1000 + WAKES).contains(&(large.0 - small.0)), "{small:?} {large:?}");
     let calls = large.1 - small.1;
     // Of these, seven find out whether a number still names what it named, and one whether the
     // request is in memory. Looking after guests meanwhile adds a few.
@@ -226,7 +229,8 @@ fn a_request_costs_two_notifications_and_few_calls() {
 #[test]
 fn a_request_that_names_no_memory_costs_one_notification() {
     let cost = |requests: &str| run(&["destroys", DEVICE, requests]).well().count("notifications");
-    assert_eq!(cost("1100") - cost("100"), 1000);
+    let (small, large) = (cost("100"), cost("1100"));
+    assert!((1000..1000 + WAKES).contains(&(large - small)), "{small} {large}");
 }
 
 #[test]

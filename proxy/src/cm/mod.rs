@@ -1,7 +1,8 @@
 //! rdma_cm: the connection manager's commands, which the supervisor gives for the guest.
 //!
 //! Unlike a verbs request, a command needs from its caller only the network namespace in which the
-//! command makes an id; and the kernel takes commands only from the process that opened the file.
+//! command makes an id, or a driver of iWARP or ERDMA a TCP socket, and the right to ports below 1024; and the kernel
+//! takes commands only from the process that opened the file.
 //! So the supervisor gives the commands. The thread that serves the guest copies each command once,
 //! with all that the command needs from the guest, and replaces the addresses by the supervisor's
 //! own. The guest's stub writes the response.
@@ -40,6 +41,7 @@ use verbgate_abi::cm::Peer;
 use verbgate_sys::GuestFd;
 use verbgate_sys::cm::Command;
 use verbgate_sys::cm::give;
+use verbgate_sys::confine;
 use verbgate_sys::mem;
 use verbgate_sys::mem::Range;
 use verbgate_sys::process;
@@ -119,14 +121,17 @@ impl Supervisor {
                 let range = Range { addr: copied.u64(at), len };
                 mem::gather(&caller, &[range], &mut value).map_err(fetch::fault)?;
             }
-            Also::Namespace => network = Some(caller.network().map_err(errno)?),
+            // siw and erdma make their TCP sockets in the current namespace
+            // (drivers/infiniband/sw/siw/siw_cm.c, drivers/infiniband/hw/erdma/erdma_cm.c).
+            Also::Namespace | Also::Device => network = Some(caller.network().map_err(errno)?),
             Also::File(at) => {
                 // As the kernel has it; that it is an rdma_cm file the kernel sees to.
                 let fd = GuestFd(copied.u32(at).cast_signed());
                 other = Some(caller.take(fd).map_err(|_| Errno::ENOENT)?);
             }
-            Also::Device | Also::NewId | Also::Nothing | Also::Event => {}
+            Also::NewId | Also::Nothing | Also::Event => {}
         }
+        let low_ports = port != OwnPort::Nothing && caller.may_bind_low_ports().map_err(errno)?;
         // An event is lost when it cannot be written.
         let touched = match (copied.spec.also, copied.response_at()) {
             (Also::Event, Some(addr)) => {
@@ -141,8 +146,19 @@ impl Supervisor {
             (Some(other), Also::File(_)) => self.ids_of(other),
             _ => None,
         };
-        let written =
-            CmCommand { trap, file, copied, value, other, network, count, started, ids, from };
+        let written = CmCommand {
+            trap,
+            file,
+            copied,
+            value,
+            other,
+            network,
+            low_ports,
+            count,
+            started,
+            ids,
+            from,
+        };
         if touched.is_empty() {
             self.cm.push(Arc::clone(guest), written);
         } else {
@@ -249,7 +265,7 @@ impl Supervisor {
 
     /// Gives a command, and returns the response.
     fn given(&self, written: &CmCommand, id: Option<&[u8]>) -> Result<Vec<u8>, Denied> {
-        let CmCommand { copied, value, other, network, file, .. } = written;
+        let CmCommand { copied, value, other, network, low_ports, file, .. } = written;
         let mut command = match copied.spec.also {
             Also::Value(at, _) => copied.command(Some((at, value))),
             _ => copied.command(None),
@@ -264,7 +280,8 @@ impl Supervisor {
             }
             _ => {}
         }
-        Ok(give(file.as_fd(), command).map_err(errno)?)
+        let given = confine::with_low_ports(*low_ports, || give(file.as_fd(), command));
+        Ok(given.map_err(errno)?.map_err(errno)?)
     }
 
     /// Refuses all commands once the operator has taken rdma_cm away.

@@ -73,6 +73,12 @@ pub trait Traps {
 
     /// The next trap of that thread, if it has come.
     fn take(&mut self, tid: Tid) -> Option<Notification>;
+
+    /// The traps of that thread go where others' go.
+    fn let_go(&mut self, tid: Tid);
+
+    /// Has a call fail whose thread was let go, if the thread has made it again.
+    fn refuse(&mut self, call: &Notification, errno: i32) -> bool;
 }
 
 /// What planting needs to know about its surroundings.
@@ -99,8 +105,30 @@ pub(crate) enum After {
     Returns(i64),
 }
 
-/// What was done with a stopped thread; the outer error leaves it in the middle of a call.
-pub(crate) type Worked<T> = Result<(Stopped, Result<(T, After), PlantError>), PlantError>;
+/// What was done with a stopped thread, and the thread, unless it was let go meanwhile, to make its call again
+/// ([`Before::again`]); the outer error leaves it in the middle of a call.
+pub(crate) type Worked<T> = Result<(Option<Stopped>, Result<(T, After), PlantError>), PlantError>;
+
+/// What a stopped thread was before, in its call.
+pub(crate) struct Before<'a> {
+    pub(crate) regs: ptrace::Regs,
+    blocked: u64,
+    trap: &'a Notification,
+}
+
+impl Before<'_> {
+    /// Lets the thread go, which makes its call again.
+    pub(crate) fn again(&self, stopped: Stopped) -> Result<(), PlantError> {
+        self.go(stopped, &Native::again(&self.regs, self.trap.nr, self.trap.args[0]))
+    }
+
+    fn go(&self, stopped: Stopped, regs: &ptrace::Regs) -> Result<(), PlantError> {
+        let gone = |e: io::Error| lost(self.trap.tid, e);
+        stopped.set_regs(regs).map_err(gone)?;
+        stopped.block(self.blocked).map_err(gone)?;
+        stopped.detach(0).map_err(gone)
+    }
+}
 
 /// By way of whom a stub is planted.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +176,7 @@ impl Planter<'_> {
         let code = self.code;
         // The first of its address space.
         let lent = (new.slot == 0 && new.ro.is_some()).then(|| code.file());
-        let work = async |planter: &mut Self, held, before: &ptrace::Regs, lent| {
+        let work = async |planter: &mut Self, held, before: &Before<'_>, lent| {
             planter.multiplied(held, before, (new, lent)).await
         };
         self.attached((process, trap), lent, check, work).await
@@ -162,7 +190,7 @@ impl Planter<'_> {
         (process, trap): (&Process, &Notification),
         lent: Option<BorrowedFd<'_>>,
         look: impl FnOnce(Tid) -> Result<(), PlantError>,
-        work: impl AsyncFnOnce(&mut Self, Stopped, &ptrace::Regs, Option<u32>) -> Worked<T>,
+        work: impl AsyncFnOnce(&mut Self, Stopped, &Before<'_>, Option<u32>) -> Worked<T>,
     ) -> Result<T, PlantError> {
         let caller = Caller::of(self.listener, trap);
         let planted = match ptrace::seize(caller).await {
@@ -198,14 +226,12 @@ impl Planter<'_> {
         guest: Running,
         (trap, lent): (&Notification, Option<BorrowedFd<'_>>),
         look: impl FnOnce(Tid) -> Result<(), PlantError>,
-        work: impl AsyncFnOnce(&mut Self, Stopped, &ptrace::Regs, Option<u32>) -> Worked<T>,
+        work: impl AsyncFnOnce(&mut Self, Stopped, &Before<'_>, Option<u32>) -> Worked<T>,
     ) -> Result<T, PlantError> {
         let tid = trap.tid;
         let gone = move |e: io::Error| lost(tid, e);
-        // The thread is traced: its number is its own.
-        let looked = look(tid);
         let how = AddFd { cloexec: true, ..AddFd::default() };
-        let lent = match lent.filter(|_| looked.is_ok()) {
+        let lent = match lent {
             Some(file) => {
                 self.listener.lend(trap.id, file, how).await.map(|at| u32::try_from(at).ok())
             }
@@ -218,6 +244,8 @@ impl Planter<'_> {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => false,
             replied => replied.map(|()| true).map_err(gone)?,
         };
+        // The thread is traced: its number is its own. It comes to its stop meanwhile.
+        let looked = look(tid);
         let stopped = match guest.wait().await.map_err(gone)? {
             (stopped, Event::Stop) => stopped,
             // It is on its way to the handler, after which the kernel has it make the call again,
@@ -229,41 +257,65 @@ impl Planter<'_> {
             (_, event) => return Err(unexpected(tid, "a stop", format!("{event:?}"))),
         };
         stopped.set_options().map_err(gone)?;
-        let before = Native::behind(&stopped.regs().map_err(gone)?, trap.ip);
-        let blocked = stopped.blocked().map_err(gone)?;
+        let regs = Native::behind(&stopped.regs().map_err(gone)?, trap.ip);
+        let before = Before { regs, blocked: stopped.blocked().map_err(gone)?, trap };
         // Signals wait until the thread is itself again; the new thread inherits the mask.
         stopped.block(u64::MAX).map_err(gone)?;
-        let lent = looked.and_then(|()| {
-            lent.map_err(|source| match source.raw_os_error() {
-                // A signal has ended the trap before: the call is made again.
-                Some(libc::ENOENT) => PlantError::Interrupted(tid),
-                _ => PlantError::Injected { call: "a descriptor", source },
-            })
-        });
-        let (stopped, worked) = match lent {
-            Ok(lent) => work(self, stopped, &before, lent).await?,
-            Err(e) => (stopped, Err(e)),
-        };
-        let after = match &worked {
-            Ok((_, After::Again)) | Err(PlantError::Sought(_) | PlantError::Interrupted(_)) => {
-                Native::again(&before, trap.nr, trap.args[0])
+        let (stopped, worked) = match (looked, lent) {
+            (Ok(()), Ok(lent)) => work(self, stopped, &before, lent).await?,
+            (Err(e), Ok(Some(lent))) => {
+                (Some(self.closed(stopped, &before.regs, lent).await?), Err(e))
             }
-            Ok((_, After::Returns(value))) => Native::returning(&before, *value),
+            (Err(e), _) => (Some(stopped), Err(e)),
+            // A signal has ended the trap before: the call is made again.
+            (_, Err(e)) if e.raw_os_error() == Some(libc::ENOENT) => {
+                (Some(stopped), Err(PlantError::Interrupted(tid)))
+            }
+            (_, Err(source)) => {
+                (Some(stopped), Err(PlantError::Injected { call: "a descriptor", source }))
+            }
+        };
+        let errno = match &worked {
             Err(PlantError::Injected { source, .. } | PlantError::Unready { source, .. }) => {
-                let errno = match source.raw_os_error() {
+                Some(match source.raw_os_error() {
                     // Something of the guest's own is where the stub's memory belongs.
                     Some(libc::EEXIST) => libc::ENOMEM,
                     errno => errno.unwrap_or(libc::EIO),
-                };
-                Native::returning(&before, -i64::from(errno))
+                })
             }
-            Err(PlantError::Borrowed(_)) => Native::returning(&before, -i64::from(libc::EPERM)),
-            Err(_) => return worked.map(|(done, _)| done),
+            Err(PlantError::Borrowed(_)) => Some(libc::EPERM),
+            _ => None,
         };
-        stopped.set_regs(&after).map_err(gone)?;
-        stopped.block(blocked).map_err(gone)?;
-        stopped.detach(0).map_err(gone)?;
+        match (stopped, &worked, errno) {
+            (None, _, Some(errno)) => self.told(trap, errno).await?,
+            (Some(stopped), _, Some(errno)) => {
+                before.go(stopped, &Native::returning(&before.regs, -i64::from(errno)))?;
+            }
+            (Some(stopped), Ok((_, After::Returns(value))), _) => {
+                before.go(stopped, &Native::returning(&before.regs, *value))?;
+            }
+            (
+                Some(stopped),
+                Ok((_, After::Again)) | Err(PlantError::Sought(_) | PlantError::Interrupted(_)),
+                _,
+            ) => before.again(stopped)?,
+            _ => {}
+        }
         worked.map(|(done, _)| done)
+    }
+
+    /// Has the call fail of a thread that was let go, as soon as the thread makes it again. A thread that does not, soon,
+    /// is in a handler of its own, or frozen: its call begins another planting.
+    async fn told(&mut self, trap: &Notification, errno: i32) -> Result<(), PlantError> {
+        let begun = Instant::now();
+        while !self.traps.refuse(trap, errno) && begun.elapsed() < PATIENCE {
+            // The new thread has ended with its process, and for no reason of its own.
+            if process::state(trap.tid).map_or(true, |state| "ZX".contains(state)) {
+                return Err(PlantError::Gone(trap.tid));
+            }
+            ptrace::pause(PATIENCE / 1000).await;
+        }
+        Ok(())
     }
 
     /// Lets a thread go to the handler of a signal, once it has closed what it was lent.
@@ -284,15 +336,24 @@ impl Planter<'_> {
         stopped.set_options().map_err(gone)?;
         let (regs, blocked) = (stopped.regs().map_err(gone)?, stopped.blocked().map_err(gone)?);
         stopped.block(u64::MAX).map_err(gone)?;
-        let args = [lent.into(), 0, 0, 0, 0, 0];
-        let close = Call { name: "close", nr: Native::NUMBERS.close, args };
-        let base = Native::behind(&regs, trap.ip);
-        let (stopped, _) = self.injector().inject(stopped, &base, &close).await?;
+        let stopped = self.closed(stopped, &Native::behind(&regs, trap.ip), lent).await?;
         stopped.set_regs(&regs).map_err(gone)?;
         stopped.block(blocked).map_err(gone)?;
         // A stop at a call brings no signal.
         process::send(tid, signal).map_err(gone)?;
         stopped.detach(0).map_err(gone)
+    }
+
+    /// Has a stopped thread close what it was lent.
+    pub(crate) async fn closed(
+        &mut self,
+        stopped: Stopped,
+        base: &ptrace::Regs,
+        lent: u32,
+    ) -> Result<Stopped, PlantError> {
+        let args = [lent.into(), 0, 0, 0, 0, 0];
+        let close = Call { name: "close", nr: Native::NUMBERS.close, args };
+        Ok(self.injector().inject(stopped, base, &close).await?.0)
     }
 
     pub(crate) fn injector(&mut self) -> Injector<'_> {

@@ -98,6 +98,12 @@ impl Traps for Alone<'_> {
         }
         Some(notif)
     }
+
+    fn let_go(&mut self, _: Tid) {}
+
+    fn refuse(&mut self, _: &Notification, _: i32) -> bool {
+        false
+    }
 }
 
 /// Waits for a making, which this thread makes alone.

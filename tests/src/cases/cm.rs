@@ -5,6 +5,8 @@ use anyhow::Result;
 use anyhow::bail;
 use rustix::process::Signal;
 
+use std::process::Command;
+
 use super::Case;
 use super::Verdict;
 use super::verbs::compare;
@@ -40,6 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
         .map(|exchange| Case::new(exchange.0, move |world| same(world, exchange)))
         .collect();
     cases.push(Case::new("raw_commands_of_rdma_cm", raw));
+    cases.push(Case::new("listener_is_in_its_callers_network_namespace", listener));
     cases.push(Case::new("stopped_while_waiting_for_an_event", stopped));
     cases
 }
@@ -67,6 +70,32 @@ fn raw(world: &World) -> Result<Verdict> {
     let expected: Vec<String> = expected.collect();
     let found: Vec<&str> = inside.stdout.lines().collect();
     if expected != found || expected == native.stdout.lines().collect::<Vec<_>>() {
+        bail!("natively {native}\nin the sandbox {inside}");
+    }
+    Ok(Verdict::Ok)
+}
+
+/// The kernel's siw makes the socket of a listener in the caller's network namespace, natively and inside, also when another
+/// process of the sandbox has made an id in its own meanwhile.
+fn listener(_: &World) -> Result<Verdict> {
+    const NAME: &str = "siw_lo";
+    let link = |words: &[&str]| {
+        let mut command = Command::new("rdma");
+        command.arg("link").args(words);
+        exec::run(command)
+    };
+    if link(&["add", NAME, "type", "siw", "netdev", "lo"])?.expect_status(0).is_err() {
+        return Ok(Verdict::Skipped("this kernel has no siw".to_owned()));
+    }
+    let both = || -> Result<[exec::Ended; 2]> {
+        let siw = World::look(Some(NAME))?;
+        let run = |place| exec::run(siw.probe(place, &["networks"])?)?.expect_status(0);
+        Ok([run(Place::Native)?, run(Place::Sandbox)?])
+    };
+    let both = both();
+    link(&["del", NAME])?.expect_status(0)?;
+    let [native, inside] = both?;
+    if native.stdout != inside.stdout || !native.stdout.contains("own: true\nother: false") {
         bail!("natively {native}\nin the sandbox {inside}");
     }
     Ok(Verdict::Ok)

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::After;
+use super::Before;
 use super::New;
 use super::PlantError;
 use super::Planter;
@@ -37,16 +38,15 @@ impl Planter<'_> {
     pub(super) async fn multiplied(
         &mut self,
         mut stopped: Stopped,
-        before: &ptrace::Regs,
+        before: &Before<'_>,
         (new, lent): (&New<'_>, Option<u32>),
     ) -> Worked<Arc<Thread>> {
         let n = &Native::NUMBERS;
         if let Some(lent) = lent {
-            let close = Call { name: "close", nr: n.close, args: [lent.into(), 0, 0, 0, 0, 0] };
-            let (held, mapped) = self.code_mapped(stopped, before, lent).await?;
-            let (held, _) = self.injector().inject(held, before, &close).await?;
+            let (held, mapped) = self.code_mapped(stopped, &before.regs, lent).await?;
+            let held = self.closed(held, &before.regs, lent).await?;
             if let Err(e) = mapped {
-                return Ok((held, Err(e)));
+                return Ok((Some(held), Err(e)));
             }
             stopped = held;
         }
@@ -58,28 +58,32 @@ impl Planter<'_> {
             | libc::CLONE_SYSVSEM;
         let args = [u64::from(flags.cast_unsigned()), 0, 0, 0, 0, 0];
         let clone = Call { name: "clone", nr: n.clone, args };
-        let (maker, born) = match inject::clone(stopped, before, &clone).await? {
+        let (maker, born) = match inject::clone(stopped, &before.regs, &clone).await? {
             Cloned::Born(maker, born) => (maker, born),
-            Cloned::Failed(stopped, result) => return Ok((stopped, Err(failed(&clone, result)))),
+            Cloned::Failed(stopped, result) => {
+                return Ok((Some(stopped), Err(failed(&clone, result))));
+            }
         };
         let tid = born.tid();
         self.traps.expect(tid);
-        // Learnt while the thread comes to its stop.
+        // Learnt while both come to their stops.
         let thread = Thread::by_number(tid)
             .and_then(|mut thread| thread.learn_numbers().map(|()| thread))
             .map_err(|e| short(tid, "a handle for a stub", e));
-        let (stub, _) = born.wait().await.map_err(|e| lost(tid, e))?;
-        let made = self.equipped(stub, before, (new, thread)).await;
+        // The maker has done its part, and a freezer would wait for it: it waits for the stub in its own call.
         let stopped = inject::out_of_clone(maker).await?;
-        let planted = match made {
-            // A filter of the guest's own has ended the new thread alone: the maker goes on without.
+        self.traps.let_go(stopped.tid());
+        before.again(stopped)?;
+        let (stub, _) = born.wait().await.map_err(|e| lost(tid, e))?;
+        let planted = match self.equipped(stub, &before.regs, (new, thread)).await {
+            // A filter of the guest's own has ended the new thread alone.
             Err(PlantError::Gone(gone)) if gone == tid => {
                 let source = std::io::Error::from_raw_os_error(libc::EIO);
                 Err(PlantError::Injected { call: "a new stub", source })
             }
             made => made?,
         };
-        Ok((stopped, planted.map(|thread| (thread, After::Again))))
+        Ok((None, planted.map(|thread| (thread, After::Again))))
     }
 
     /// Has the stopped guest thread map the code.

@@ -15,7 +15,8 @@ use crate::Tid;
 use crate::caller::Caller;
 use crate::process::GuestFile;
 
-/// `CAP_SYS_PTRACE`, include/uapi/linux/capability.h.
+/// `CAP_NET_BIND_SERVICE` and `CAP_SYS_PTRACE`, include/uapi/linux/capability.h.
+const NET_BIND_SERVICE: u64 = 1 << 10;
 const SYS_PTRACE: u64 = 1 << 19;
 
 impl Caller<'_> {
@@ -44,6 +45,16 @@ impl Caller<'_> {
         }
         self.believed(())?;
         if may { pidfd.get_fd(at).map(GuestFile::from) } else { error(libc::EPERM) }
+    }
+
+    /// Whether it may bind to ports below 1024: by its capabilities, which are those of the supervisor's user namespace.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone.
+    pub fn may_bind_low_ports(self) -> io::Result<bool> {
+        let Credentials { effective, namespace, .. } = Credentials::of(self.tid())?;
+        let is_here = namespace == fs::read_link("/proc/thread-self/ns/user")?;
+        self.believed(is_here && effective & NET_BIND_SERVICE != 0)
     }
 }
 

@@ -12,6 +12,7 @@ mod hidden;
 mod infiniband;
 mod libfabric;
 mod moves;
+mod numa;
 mod onlooker;
 mod quiet;
 mod silence;
@@ -45,6 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = traffic::cases();
     cases.extend(fabric::datagrams());
     cases.extend(libfabric::cases());
+    cases.extend(numa::cases());
     cases.extend(quiet::cases());
     cases.extend(sysfs::cases());
     cases.extend(faults::cases());
