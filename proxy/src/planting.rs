@@ -306,7 +306,7 @@ impl Supervisor {
     }
 
     fn planter<'a>(&'a self, traps: &'a mut dyn Traps) -> Planter<'a> {
-        Planter { listener: &self.listener, traps, code: &self.code }
+        Planter::new(&self.listener, traps, &self.code)
     }
 
     /// Has a thread stopped and made to make calls, which ends the one that it waits in; whatever

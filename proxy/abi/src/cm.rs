@@ -233,11 +233,9 @@ impl OwnPort {
     #[must_use]
     pub fn asked(cmd: u32, body: &[u8]) -> Self {
         match cmd {
-            BIND_IP | BIND => Self::of(body.get(8..)),
-            RESOLVE_IP => Self::of(Some(body)),
-            // src_size, and src_addr.
+            // src_size.
             RESOLVE_ADDR if body.get(8..10) == Some(&[0, 0]) => Self::Number(0),
-            RESOLVE_ADDR => Self::of(body.get(16..)),
+            BIND_IP | BIND | RESOLVE_IP | RESOLVE_ADDR => Self::of(own_address(cmd, body)),
             LISTEN => Self::Number(0),
             _ => Self::Nothing,
         }
@@ -248,6 +246,40 @@ impl OwnPort {
     pub fn bound(response: &[u8]) -> Self {
         Self::of(response.get(16..))
     }
+}
+
+/// The address that a command of this number binds its id to.
+fn own_address(cmd: u32, body: &[u8]) -> Option<&[u8]> {
+    match cmd {
+        BIND_IP | BIND => body.get(8..),
+        RESOLVE_IP => Some(body),
+        RESOLVE_ADDR => body.get(16..),
+        _ => None,
+    }
+}
+
+/// Whether a command of this number binds its id to a port below 1024, which takes CAP_NET_BIND_SERVICE (`cma_use_port`,
+/// drivers/infiniband/core/cma.c).
+#[must_use]
+pub fn is_low_port(cmd: u32, body: &[u8]) -> bool {
+    /// Family, and offsets of service id and mask: `struct sockaddr_ib`, include/rdma/ib.h.
+    const IB: ([u8; 2], usize, usize) = (27_u16.to_ne_bytes(), 24, 32);
+    let port = match OwnPort::asked(cmd, body) {
+        OwnPort::Nothing => 0,
+        OwnPort::Number(port) => port,
+        OwnPort::Unknown => {
+            let Some(address) = own_address(cmd, body).filter(|a| a.starts_with(&IB.0)) else {
+                return false;
+            };
+            let word = |at: usize| {
+                let word = address.get(at..).and_then(|rest| rest.first_chunk::<8>());
+                word.map_or(0, |word| u64::from_be_bytes(*word))
+            };
+            let [.., a, b] = (word(IB.1) & word(IB.2)).to_be_bytes();
+            u16::from_be_bytes([a, b])
+        }
+    };
+    (1..1024).contains(&port)
 }
 
 /// Level and name of SET_OPTION's `RDMA_OPTION_IB_PATH`.

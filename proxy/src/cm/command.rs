@@ -35,8 +35,6 @@ pub(crate) struct CmCommand {
     pub(super) other: Option<GuestFile>,
     /// The network namespace that an id is made in, or a driver's TCP socket.
     pub(super) network: Option<File>,
-    /// The caller may bind to ports below 1024.
-    pub(super) low_ports: bool,
     pub(super) count: usize,
     pub(super) started: Instant,
     /// The ids of the file, as the tenant is charged for them.

@@ -39,9 +39,9 @@ use verbgate_abi::cm::HDR_LEN;
 use verbgate_abi::cm::OwnPort;
 use verbgate_abi::cm::Peer;
 use verbgate_sys::GuestFd;
+use verbgate_sys::caller::Caller;
 use verbgate_sys::cm::Command;
 use verbgate_sys::cm::give;
-use verbgate_sys::confine;
 use verbgate_sys::mem;
 use verbgate_sys::mem::Range;
 use verbgate_sys::process;
@@ -106,7 +106,8 @@ impl Supervisor {
         let copied = CmCopy::read(&caller, addr, count)?;
         let port = OwnPort::asked(copied.header.cmd, &copied.body);
         let judged = self.check_granted(&trap).and_then(|()| self.check_peer(&trap, &copied));
-        if let Err(denied) = judged.and_then(|()| self.check_port(&trap, &copied, port)) {
+        let judged = judged.and_then(|()| self.check_port(&trap, &copied, port));
+        if let Err(denied) = judged.and_then(|()| Self::check_low_port(caller, &copied)) {
             self.tell_cm(&trap, &copied, None, denied.verdict(), started);
             return Err(denied.errno);
         }
@@ -131,7 +132,6 @@ impl Supervisor {
             }
             Also::NewId | Also::Nothing | Also::Event => {}
         }
-        let low_ports = port != OwnPort::Nothing && caller.may_bind_low_ports().map_err(errno)?;
         // An event is lost when it cannot be written.
         let touched = match (copied.spec.also, copied.response_at()) {
             (Also::Event, Some(addr)) => {
@@ -146,19 +146,8 @@ impl Supervisor {
             (Some(other), Also::File(_)) => self.ids_of(other),
             _ => None,
         };
-        let written = CmCommand {
-            trap,
-            file,
-            copied,
-            value,
-            other,
-            network,
-            low_ports,
-            count,
-            started,
-            ids,
-            from,
-        };
+        let written =
+            CmCommand { trap, file, copied, value, other, network, count, started, ids, from };
         if touched.is_empty() {
             self.cm.push(Arc::clone(guest), written);
         } else {
@@ -265,7 +254,7 @@ impl Supervisor {
 
     /// Gives a command, and returns the response.
     fn given(&self, written: &CmCommand, id: Option<&[u8]>) -> Result<Vec<u8>, Denied> {
-        let CmCommand { copied, value, other, network, low_ports, file, .. } = written;
+        let CmCommand { copied, value, other, network, file, .. } = written;
         let mut command = match copied.spec.also {
             Also::Value(at, _) => copied.command(Some((at, value))),
             _ => copied.command(None),
@@ -280,8 +269,7 @@ impl Supervisor {
             }
             _ => {}
         }
-        let given = confine::with_low_ports(*low_ports, || give(file.as_fd(), command));
-        Ok(given.map_err(errno)?.map_err(errno)?)
+        Ok(give(file.as_fd(), command).map_err(errno)?)
     }
 
     /// Refuses all commands once the operator has taken rdma_cm away.
@@ -307,6 +295,16 @@ impl Supervisor {
             });
             Denied::because(REASON, Errno::EPERM)
         })
+    }
+
+    /// Refuses a port below 1024 to who may not bind to it: the kernel sees the supervisor's capabilities, and takes commands
+    /// from who has those of the file's opener alone (`ib_safe_file_access`, include/rdma/ib.h).
+    fn check_low_port(caller: Caller<'_>, copied: &CmCopy) -> Result<(), Denied> {
+        let is_low = cm::is_low_port(copied.header.cmd, &copied.body);
+        if is_low && !caller.may_bind_low_ports().map_err(errno)? {
+            return Err(Errno::EACCES.into());
+        }
+        Ok(())
     }
 
     /// Refuses a port that the policy does not have.

@@ -31,8 +31,7 @@ pub const KEPT: &[(CapabilitySet, &str)] = &[
     ),
 ];
 
-/// Cuts the calling thread's capabilities to [`KEPT`]; threads started later have no more. The last one has no effect
-/// but [with low ports](with_low_ports).
+/// Cuts the calling thread's capabilities to [`KEPT`]; threads started later have no more.
 ///
 /// # Errors
 /// capset(2)'s.
@@ -40,26 +39,9 @@ pub fn cut_capabilities() -> io::Result<()> {
     let kept = KEPT.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one);
     let mut sets = rustix::thread::capabilities(None)?;
     sets.permitted &= kept;
-    sets.effective = sets.permitted - CapabilitySet::NET_BIND_SERVICE;
+    sets.effective = sets.permitted;
     sets.inheritable = CapabilitySet::empty();
     Ok(rustix::thread::set_capabilities(None, sets)?)
-}
-
-/// Does a guest's work by the calling thread, which may bind to ports below 1024 meanwhile, if the guest may.
-///
-/// # Errors
-/// capset(2)'s.
-pub fn with_low_ports<T>(guest_may: bool, work: impl FnOnce() -> T) -> io::Result<T> {
-    if !guest_may {
-        return Ok(work());
-    }
-    let sets = rustix::thread::capabilities(None)?;
-    let low_ports = sets.permitted & CapabilitySet::NET_BIND_SERVICE;
-    let raised = rustix::thread::CapabilitySets { effective: sets.effective | low_ports, ..sets };
-    rustix::thread::set_capabilities(None, raised)?;
-    let done = work();
-    rustix::thread::set_capabilities(None, sets)?;
-    Ok(done)
 }
 
 /// Keeps the calling process's memory small from now on.
@@ -164,7 +146,7 @@ pub fn drop_capabilities() -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Calls that serving never makes. By capset(2) a thread gets no more than [`cut_capabilities`] has left.
+/// Calls that serving never makes.
 #[rustfmt::skip]
 const DENIED: &[libc::c_long] = &[
     // Other programs and processes.
@@ -185,7 +167,7 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_init_module, libc::SYS_finit_module, libc::SYS_kexec_load, libc::SYS_reboot,
     libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_io_uring_setup, libc::SYS_userfaultfd,
     libc::SYS_add_key, libc::SYS_keyctl, libc::SYS_setuid, libc::SYS_setresuid, libc::SYS_setgid,
-    libc::SYS_setresgid,
+    libc::SYS_setresgid, libc::SYS_capset,
 ];
 
 /// The same calls by their older names, which only x86-64 has.

@@ -32,6 +32,7 @@ use crate::arch::Call;
 use crate::arch::Native;
 use crate::caller::Caller;
 use crate::frame::SealedCode;
+use crate::inject;
 use crate::inject::Injector;
 use crate::process;
 use crate::process::Process;
@@ -40,6 +41,7 @@ use crate::ptrace;
 use crate::ptrace::Event;
 use crate::ptrace::Running;
 use crate::ptrace::Stopped;
+use crate::ptrace::Waited;
 use crate::seccomp::AddFd;
 use crate::seccomp::Listener;
 use crate::seccomp::Notification;
@@ -84,11 +86,20 @@ pub trait Traps {
 /// What planting needs to know about its surroundings.
 pub struct Planter<'a> {
     /// The sandbox's listener.
-    pub listener: &'a Listener,
+    pub(crate) listener: &'a Listener,
     /// Who receives from it.
-    pub traps: &'a mut dyn Traps,
+    pub(crate) traps: &'a mut dyn Traps,
     /// The stubs' code.
-    pub code: &'a SealedCode,
+    pub(crate) code: &'a SealedCode,
+    /// The thread that has made the stub.
+    pub(crate) maker: Option<Leaving>,
+}
+
+impl<'a> Planter<'a> {
+    /// One that serves a sandbox.
+    pub fn new(listener: &'a Listener, traps: &'a mut dyn Traps, code: &'a SealedCode) -> Self {
+        Self { listener, traps, code, maker: None }
+    }
 }
 
 impl std::fmt::Debug for Planter<'_> {
@@ -106,7 +117,7 @@ pub(crate) enum After {
 }
 
 /// What was done with a stopped thread, and the thread, unless it was let go meanwhile, to make its call again
-/// ([`Before::again`]); the outer error leaves it in the middle of a call.
+/// ([`Leaving`]); the outer error leaves it in the middle of a call.
 pub(crate) type Worked<T> = Result<(Option<Stopped>, Result<(T, After), PlantError>), PlantError>;
 
 /// What a stopped thread was before, in its call.
@@ -117,16 +128,59 @@ pub(crate) struct Before<'a> {
 }
 
 impl Before<'_> {
-    /// Lets the thread go, which makes its call again.
-    pub(crate) fn again(&self, stopped: Stopped) -> Result<(), PlantError> {
-        self.go(stopped, &Native::again(&self.regs, self.trap.nr, self.trap.args[0]))
+    /// The thread, which a call of its own has left, as it goes on when it makes its call again.
+    pub(crate) fn leaving(&self, thread: Running) -> Leaving {
+        let again = Native::again(&self.regs, self.trap.nr, self.trap.args[0]);
+        Leaving { thread, again, blocked: self.blocked, since: Instant::now() }
     }
 
-    fn go(&self, stopped: Stopped, regs: &ptrace::Regs) -> Result<(), PlantError> {
-        let gone = |e: io::Error| lost(self.trap.tid, e);
-        stopped.set_regs(regs).map_err(gone)?;
-        stopped.block(self.blocked).map_err(gone)?;
-        stopped.detach(0).map_err(gone)
+    fn go(&self, stopped: Stopped, regs: &ptrace::Regs) -> io::Result<()> {
+        go(stopped, regs, self.blocked)
+    }
+}
+
+fn go(stopped: Stopped, regs: &ptrace::Regs, blocked: u64) -> io::Result<()> {
+    stopped.set_regs(regs)?;
+    stopped.block(blocked)?;
+    stopped.detach(0)
+}
+
+/// A thread on its way out of a clone(2), which is held only while its stub is made soon: a freezer waits for the thread.
+pub(crate) struct Leaving {
+    thread: Running,
+    again: ptrace::Regs,
+    blocked: u64,
+    since: Instant,
+}
+
+impl Leaving {
+    /// Lets the thread go if it has waited for long: it waits on in its own call.
+    pub(crate) fn go_if_late(held: &mut Option<Self>, traps: &mut dyn Traps) -> io::Result<()> {
+        let Some(Self { thread, again, blocked, since }) =
+            held.take_if(|held| held.since.elapsed() > SOON)
+        else {
+            return Ok(());
+        };
+        let tid = thread.tid();
+        match thread.try_wait()? {
+            Waited::Stopped(stopped, Event::Syscall) => {
+                traps.let_go(tid);
+                go(stopped, &again, blocked)?;
+            }
+            Waited::Stopped(stopped, event) => {
+                let signal = inject::group_stop(&event).unwrap_or(0);
+                let thread = stopped.to_syscall(signal)?;
+                *held = Some(Self { thread, again, blocked, since });
+            }
+            Waited::Nothing(thread) => *held = Some(Self { thread, again, blocked, since }),
+            Waited::Gone => {}
+        }
+        Ok(())
+    }
+
+    /// The thread, stopped.
+    pub(crate) async fn stops(self) -> Result<Stopped, PlantError> {
+        inject::out_of_clone(self.thread).await
     }
 }
 
@@ -153,6 +207,9 @@ pub struct New<'a> {
     /// The read-write half.
     pub scratch: BorrowedFd<'a>,
 }
+
+/// How long a stub usually takes.
+const SOON: Duration = Duration::from_millis(50);
 
 /// How long a thread may take to end that seems to be gone.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -289,16 +346,21 @@ impl Planter<'_> {
         match (stopped, &worked, errno) {
             (None, _, Some(errno)) => self.told(trap, errno).await?,
             (Some(stopped), _, Some(errno)) => {
-                before.go(stopped, &Native::returning(&before.regs, -i64::from(errno)))?;
+                before
+                    .go(stopped, &Native::returning(&before.regs, -i64::from(errno)))
+                    .map_err(gone)?;
             }
             (Some(stopped), Ok((_, After::Returns(value))), _) => {
-                before.go(stopped, &Native::returning(&before.regs, *value))?;
+                before.go(stopped, &Native::returning(&before.regs, *value)).map_err(gone)?;
             }
             (
                 Some(stopped),
                 Ok((_, After::Again)) | Err(PlantError::Sought(_) | PlantError::Interrupted(_)),
                 _,
-            ) => before.again(stopped)?,
+            ) => {
+                let again = Native::again(&before.regs, trap.nr, trap.args[0]);
+                before.go(stopped, &again).map_err(gone)?;
+            }
             _ => {}
         }
         worked.map(|(done, _)| done)
@@ -357,7 +419,7 @@ impl Planter<'_> {
     }
 
     pub(crate) fn injector(&mut self) -> Injector<'_> {
-        Injector { listener: self.listener, traps: self.traps }
+        Injector { listener: self.listener, traps: self.traps, maker: &mut self.maker }
     }
 }
 

@@ -128,3 +128,33 @@ fn a_header_is_what_was_written() {
     assert_eq!(CmHeader::read(&header.bytes()), Some(header));
     assert_eq!(CmHeader::read(&[0; 7]), None);
 }
+
+#[test]
+fn ports_below_1024_are_known() {
+    let ip = |port: u16| {
+        let mut body = vec![0; 8];
+        body.extend(2_u16.to_ne_bytes());
+        body.extend(port.to_be_bytes());
+        body
+    };
+    let ib = |sid: u64, mask: u64| {
+        let mut body = vec![0; 8];
+        body.extend(27_u16.to_ne_bytes());
+        body.resize(8 + 24, 0);
+        body.extend(sid.to_be_bytes());
+        body.extend(mask.to_be_bytes());
+        body
+    };
+    for (body, is_low) in [
+        (ip(0), false),
+        (ip(1), true),
+        (ip(1023), true),
+        (ip(1024), false),
+        (ib(0x0106_0050, u64::MAX), true),
+        (ib(0x0106_1050, u64::MAX), false),
+        (ib(0x0106_0050, 0), false),
+    ] {
+        assert_eq!((is_low_port(BIND_IP, &body), is_low_port(BIND, &body)), (is_low, is_low));
+        assert!(!is_low_port(LISTEN, &body));
+    }
+}

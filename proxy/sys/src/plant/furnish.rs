@@ -66,16 +66,18 @@ impl Planter<'_> {
         };
         let tid = born.tid();
         self.traps.expect(tid);
+        self.maker = Some(before.leaving(maker));
         // Learnt while both come to their stops.
         let thread = Thread::by_number(tid)
             .and_then(|mut thread| thread.learn_numbers().map(|()| thread))
             .map_err(|e| short(tid, "a handle for a stub", e));
-        // The maker has done its part, and a freezer would wait for it: it waits for the stub in its own call.
-        let stopped = inject::out_of_clone(maker).await?;
-        self.traps.let_go(stopped.tid());
-        before.again(stopped)?;
         let (stub, _) = born.wait().await.map_err(|e| lost(tid, e))?;
-        let planted = match self.equipped(stub, &before.regs, (new, thread)).await {
+        let made = self.equipped(stub, &before.regs, (new, thread)).await;
+        let stopped = match self.maker.take() {
+            Some(maker) => Some(maker.stops().await?),
+            None => None,
+        };
+        let planted = match made {
             // A filter of the guest's own has ended the new thread alone.
             Err(PlantError::Gone(gone)) if gone == tid => {
                 let source = std::io::Error::from_raw_os_error(libc::EIO);
@@ -83,7 +85,7 @@ impl Planter<'_> {
             }
             made => made?,
         };
-        Ok((None, planted.map(|thread| (thread, After::Again))))
+        Ok((stopped, planted.map(|thread| (thread, After::Again))))
     }
 
     /// Has the stopped guest thread map the code.

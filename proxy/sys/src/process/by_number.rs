@@ -24,8 +24,8 @@ const KCMP_VM: libc::c_long = 1;
 const USUAL: usize = 4096;
 
 /// A file of `/proc`, whole: such files say no size, by which the standard library would know how much
-/// to ask for, and each read costs.
-fn bytes(path: String) -> io::Result<Vec<u8>> {
+/// to ask for, and each read costs. One that is a single record ends with a read that leaves room.
+fn bytes(path: String, is_record: bool) -> io::Result<Vec<u8>> {
     let mut file = fs::File::open(path)?;
     let mut bytes = vec![0; USUAL];
     let mut len = 0;
@@ -38,6 +38,8 @@ fn bytes(path: String) -> io::Result<Vec<u8>> {
         }
         if len == bytes.len() {
             bytes.resize(2 * len, 0);
+        } else if is_record {
+            break;
         }
     }
     bytes.truncate(len);
@@ -46,7 +48,8 @@ fn bytes(path: String) -> io::Result<Vec<u8>> {
 
 /// The same as text.
 pub(crate) fn text(path: String) -> io::Result<String> {
-    String::from_utf8(bytes(path)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    String::from_utf8(bytes(path, false)?)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
 /// The thread group of a thread, from `/proc/TID/status`.
@@ -308,7 +311,7 @@ pub fn started(tid: Tid) -> io::Result<u64> {
 struct Stat(String);
 
 fn stat(tid: Tid) -> io::Result<Stat> {
-    let stat = bytes(format!("/proc/{tid}/stat"))?;
+    let stat = bytes(format!("/proc/{tid}/stat"), true)?;
     // The name before the state may hold anything, parentheses included.
     let after = stat.iter().rposition(|b| *b == b')').and_then(|at| stat.get(at + 2..));
     let text = after.and_then(|after| std::str::from_utf8(after).ok()).ok_or_else(short)?;
