@@ -67,16 +67,19 @@ pub(crate) fn run() -> Result<()> {
     say("by a duplicate", send(&file.try_clone()?, &good, 32));
     let again = File::options().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
     say(FORBIDDEN, again.and_then(|again| send(&again, &good, 32)));
-    let at_port =
-        |port| -> Result<Vec<u8>> { Ok(bind(Ipv4Addr::UNSPECIFIED, port, new_id(&file)?)) };
-    say("port 80", send(&file, &at_port(80)?, 48));
+    let bound = |file: &File, port| -> Result<io::Result<usize>> {
+        Ok(send(file, &bind(Ipv4Addr::UNSPECIFIED, port, new_id(file)?), 48))
+    };
+    say("port 80", bound(&file, 80)?);
+    say("it is destroyed", send(&file, &destroy, 24));
+    say("and gone", send(&file, &destroy, 24));
+    // The kernel takes commands from who has the capabilities of the file's opener alone.
     let mut sets = rustix::thread::capabilities(None)?;
     sets.effective -= rustix::thread::CapabilitySet::NET_BIND_SERVICE;
     rustix::thread::set_capabilities(None, sets)?;
-    say("port 81 without CAP_NET_BIND_SERVICE", send(&file, &at_port(81)?, 48));
-    say("port 18681 without", send(&file, &at_port(18_681)?, 48));
-    say("it is destroyed", send(&file, &destroy, 24));
-    say("and gone", send(&file, &destroy, 24));
+    let file = open(0)?;
+    say("port 81 without CAP_NET_BIND_SERVICE", bound(&file, 81)?);
+    say("port 18681 without", bound(&file, 18_681)?);
     Ok(())
 }
 
