@@ -348,6 +348,17 @@ impl Registry {
         self.living = self.living.min(self.fellows);
     }
 
+    /// A stub of a process's, and whose that is.
+    pub(crate) fn stub_of(&self, process: Tgid) -> Option<(Arc<Guest>, Arc<Thread>)> {
+        let guest = self.by_process.get(&process)?;
+        self.routes.values().find_map(|route| match route {
+            Route::Stub(of, _, thread) if of.key == guest.key => {
+                Some((Arc::clone(guest), Arc::clone(thread)))
+            }
+            _ => None,
+        })
+    }
+
     /// All stubs, and whose they are.
     pub(crate) fn stubs(&self) -> Vec<(Arc<Guest>, Arc<Thread>)> {
         let stub = |route: &Route| match route {

@@ -57,6 +57,9 @@ pub(crate) struct Met {
     pub(crate) mount: Option<MountId>,
 }
 
+/// Stubs that are as soon compared with a caller as it is found which one is of the caller's process.
+const FEW: usize = 4;
+
 impl Supervisor {
     /// Whose memory a caller has.
     ///
@@ -88,10 +91,22 @@ impl Supervisor {
             };
         }
         // The page where the owner stands may have been taken from the guest for the while, and is
-        // not fetched: most of those that come here have none.
-        let stubs = self.registry.lock().stubs();
-        let shares = |stub: &Thread| caller.shares_memory_with(stub).unwrap_or(false);
-        match stubs.into_iter().find(|(_, stub)| shares(stub)) {
+        // not fetched: most of those that come here have none, nor anything where stubs have their code.
+        if !caller.may_share_memory_with_stubs(&self.code).unwrap_or(true) {
+            return Whose::Nobody;
+        }
+        let shares = |(_, stub): &(Arc<Guest>, Arc<Thread>)| {
+            caller.shares_memory_with(stub).unwrap_or(false)
+        };
+        // Of many, the one of the caller's own process first.
+        let many = self.registry.lock().routes.len() > FEW;
+        let own = many.then(|| process::tgid(caller.tid()).ok()).flatten();
+        let own = own.and_then(|own| self.registry.lock().stub_of(own));
+        let found = own.filter(&shares).or_else(|| {
+            let stubs = self.registry.lock().stubs();
+            stubs.into_iter().find(shares)
+        });
+        match found {
             Some((guest, _)) => Whose::Known(Met { guest, proven: true, pages, mount: None }),
             None => Whose::Nobody,
         }

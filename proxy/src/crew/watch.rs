@@ -197,8 +197,14 @@ impl Watch {
             }
             let now = seat.at_work().map_or(0, nanoseconds);
             let spent = seat.spent.load(Ordering::Relaxed) + now;
+            let last = before.remove(&tid);
+            // One that has served nobody since has not waited.
+            if let Some(last) = last.filter(|(spent_before, _)| *spent_before == spent) {
+                self.spent.insert(tid, last);
+                continue;
+            }
             let ran = process::ran(tid).map_or(0, nanoseconds);
-            if let Some((spent_before, ran_before)) = before.remove(&tid) {
+            if let Some((spent_before, ran_before)) = last {
                 let spent = spent.saturating_sub(spent_before);
                 waited += spent.saturating_sub(ran.saturating_sub(ran_before));
             }

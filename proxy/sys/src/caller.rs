@@ -24,6 +24,7 @@ use rustix::fs::OFlags;
 use crate::GuestFd;
 use crate::Tgid;
 use crate::Tid;
+use crate::frame::SealedCode;
 use crate::mem;
 use crate::mem::GuestMemory;
 use crate::mem::Range;
@@ -228,6 +229,15 @@ impl<'a> Caller<'a> {
     /// `ESRCH`: one of them is gone. kcmp(2)'s.
     pub fn seems_to_share_memory_with(self, other: &Thread) -> io::Result<bool> {
         Ok(process::same_memory(self.tid, other.tid())? && other.is_alive())
+    }
+
+    /// Whether its memory may be a stub's: whether anything is mapped where a stub has its code.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone. Those of reading `/proc/TID/maps`.
+    pub fn may_share_memory_with_stubs(self, code: &SealedCode) -> io::Result<bool> {
+        let may = code.has_place_of(self.tid)?;
+        self.believed(may)
     }
 
     /// Whether a descriptor of its means the same file as one of a process's.

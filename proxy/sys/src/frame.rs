@@ -213,6 +213,12 @@ impl SealedCode {
         })
     }
 
+    /// Whether anything is mapped in the place of the code.
+    pub(crate) fn has_place_of(&self, tid: Tid) -> io::Result<bool> {
+        let (at, end) = (self.window.code(), self.window.code() + CODE_LEN as u64);
+        Ok(mapped(tid, &[(at, end)])?.is_none_or(|all| !all.is_empty()))
+    }
+
     /// Whether the code, and nothing else, is mapped in its place.
     pub(crate) fn is_there(&self, tid: Tid) -> bool {
         let (at, end) = (self.window.code(), self.window.code() + CODE_LEN as u64);

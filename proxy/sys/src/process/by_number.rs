@@ -23,24 +23,22 @@ const KCMP_VM: libc::c_long = 1;
 /// Bytes of a file of `/proc` that one read usually gives whole.
 const USUAL: usize = 4096;
 
-/// A file of `/proc`, whole: such files say no size, by which the standard library would know how much
-/// to ask for, and each read costs. One that is a single record ends with a read that leaves room.
-fn bytes(path: String, is_record: bool) -> io::Result<Vec<u8>> {
+/// A file of `/proc` that is one record (`single_open`, fs/seq_file.c), whole. Such files say no size, by which the standard
+/// library would know how much to ask for, and each read costs: a read that leaves room is the last.
+fn bytes(path: String) -> io::Result<Vec<u8>> {
     let mut file = fs::File::open(path)?;
     let mut bytes = vec![0; USUAL];
     let mut len = 0;
     loop {
         match file.read(bytes.get_mut(len..).unwrap_or_default()) {
-            Ok(0) => break,
             Ok(read) => len += read,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e),
         }
-        if len == bytes.len() {
-            bytes.resize(2 * len, 0);
-        } else if is_record {
+        if len < bytes.len() {
             break;
         }
+        bytes.resize(2 * len, 0);
     }
     bytes.truncate(len);
     Ok(bytes)
@@ -48,8 +46,7 @@ fn bytes(path: String, is_record: bool) -> io::Result<Vec<u8>> {
 
 /// The same as text.
 pub(crate) fn text(path: String) -> io::Result<String> {
-    String::from_utf8(bytes(path, false)?)
-        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    String::from_utf8(bytes(path)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
 /// The thread group of a thread, from `/proc/TID/status`.
@@ -311,7 +308,7 @@ pub fn started(tid: Tid) -> io::Result<u64> {
 struct Stat(String);
 
 fn stat(tid: Tid) -> io::Result<Stat> {
-    let stat = bytes(format!("/proc/{tid}/stat"), true)?;
+    let stat = bytes(format!("/proc/{tid}/stat"))?;
     // The name before the state may hold anything, parentheses included.
     let after = stat.iter().rposition(|b| *b == b')').and_then(|at| stat.get(at + 2..));
     let text = after.and_then(|after| std::str::from_utf8(after).ok()).ok_or_else(short)?;
