@@ -125,21 +125,6 @@ impl Traps for Routed<'_> {
     fn take(&mut self, tid: Tid) -> Option<Notification> {
         tracer::take_trap(self.making, tid)
     }
-
-    fn let_go(&mut self, tid: Tid) {
-        self.supervisor.registry.lock().let_go(tid, self.making);
-    }
-
-    fn refuse(&mut self, call: &Notification, errno: i32) -> bool {
-        let Some(mut state) = self.whose.and_then(|(guest, _)| guest.state.try_lock()) else {
-            return false;
-        };
-        let Some(planting) = &mut state.planting else { return false };
-        let about = |trap: &Notification| (trap.tid, trap.nr, trap.args, trap.ip);
-        let at = planting.again.iter().position(|trap| about(trap) == about(call));
-        let again = at.map(|at| planting.again.swap_remove(at));
-        again.map(|trap| self.supervisor.refuse(trap, Errno(errno))).is_some()
-    }
 }
 
 impl Supervisor {
@@ -306,7 +291,7 @@ impl Supervisor {
     }
 
     fn planter<'a>(&'a self, traps: &'a mut dyn Traps) -> Planter<'a> {
-        Planter::new(&self.listener, traps, &self.code)
+        Planter { listener: &self.listener, traps, code: &self.code }
     }
 
     /// Has a thread stopped and made to make calls, which ends the one that it waits in; whatever

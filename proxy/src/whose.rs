@@ -91,19 +91,17 @@ impl Supervisor {
             };
         }
         // The page where the owner stands may have been taken from the guest for the while, and is
-        // not fetched: most of those that come here have none, nor anything where stubs have their code.
-        if !caller.may_share_memory_with_stubs(&self.code).unwrap_or(true) {
-            return Whose::Nobody;
-        }
+        // not fetched: most of those that come here have none.
         let shares = |(_, stub): &(Arc<Guest>, Arc<Thread>)| {
             caller.shares_memory_with(stub).unwrap_or(false)
         };
-        // Of many, the one of the caller's own process first.
+        // Of many, the one of the caller's own process first; and most have nothing where stubs have their code.
         let many = self.registry.lock().routes.len() > FEW;
         let own = many.then(|| process::tgid(caller.tid()).ok()).flatten();
-        let own = own.and_then(|own| self.registry.lock().stub_of(own));
-        let found = own.filter(&shares).or_else(|| {
-            let stubs = self.registry.lock().stubs();
+        let own = own.and_then(|own| self.registry.lock().stub_of(own)).filter(&shares);
+        let may = || !many || caller.may_share_memory_with_stubs(&self.code).unwrap_or(true);
+        let found = own.or_else(|| {
+            let stubs = if may() { self.registry.lock().stubs() } else { Vec::new() };
             stubs.into_iter().find(shares)
         });
         match found {

@@ -80,6 +80,19 @@ pub(crate) fn run() -> Result<()> {
     let file = open(0)?;
     say("port 81 without CAP_NET_BIND_SERVICE", bound(&file, 81)?);
     say("port 18681 without", bound(&file, 18_681)?);
+    // struct rdma_ucm_resolve_addr: id, timeout, sizes of 0 and of an IPv6 address, and addresses of two families: the
+    // kernel binds before it finds that these do not go together.
+    let id = new_id(&file)?;
+    let mut resolve = id.to_ne_bytes().to_vec();
+    resolve.extend([0; 6]);
+    resolve.extend(28_u16.to_ne_bytes());
+    resolve.resize(16, 0);
+    resolve.extend([2, 0, 0, 82]);
+    resolve.resize(16 + 128, 0);
+    resolve.push(10);
+    resolve.resize(16 + 2 * 128, 0);
+    say("from port 82 without", send(&file, &command(cm::RESOLVE_ADDR, 272, 0, &resolve), 280));
+    println!("LISTEN then: {}", listens(&file, id));
     Ok(())
 }
 

@@ -233,8 +233,8 @@ impl OwnPort {
     #[must_use]
     pub fn asked(cmd: u32, body: &[u8]) -> Self {
         match cmd {
-            // src_size.
-            RESOLVE_ADDR if body.get(8..10) == Some(&[0, 0]) => Self::Number(0),
+            // Whatever the sizes in it say, the kernel binds to an address with a family
+            // (`cma_bind_addr`, drivers/infiniband/core/cma.c).
             BIND_IP | BIND | RESOLVE_IP | RESOLVE_ADDR => Self::of(own_address(cmd, body)),
             LISTEN => Self::Number(0),
             _ => Self::Nothing,
@@ -258,6 +258,9 @@ fn own_address(cmd: u32, body: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// Ports that take CAP_NET_BIND_SERVICE.
+pub const LOW_PORTS: std::ops::Range<u16> = 1..1024;
+
 /// Whether a command of this number binds its id to a port below 1024, which takes CAP_NET_BIND_SERVICE (`cma_use_port`,
 /// drivers/infiniband/core/cma.c).
 #[must_use]
@@ -279,7 +282,7 @@ pub fn is_low_port(cmd: u32, body: &[u8]) -> bool {
             u16::from_be_bytes([a, b])
         }
     };
-    (1..1024).contains(&port)
+    LOW_PORTS.contains(&port)
 }
 
 /// Level and name of SET_OPTION's `RDMA_OPTION_IB_PATH`.

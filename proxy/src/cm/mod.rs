@@ -104,12 +104,15 @@ impl Supervisor {
             return Err(Errno(libc::ENOTTY));
         };
         let caller = self.caller(&trap);
+        let copied = CmCopy::read(&caller, addr, count)?;
         // The stubs have ended with the credentials that the program has changed: the response takes one.
-        if !may_come(state) && caller.is_of(&guest.process).unwrap_or(false) {
+        if copied.response_at().is_some()
+            && !may_come(state)
+            && caller.is_of(&guest.process).unwrap_or(false)
+        {
             self.plant(guest, state, trap);
             return Ok(());
         }
-        let copied = CmCopy::read(&caller, addr, count)?;
         let port = OwnPort::asked(copied.header.cmd, &copied.body);
         let judged = self.check_granted(&trap).and_then(|()| self.check_peer(&trap, &copied));
         let judged = judged.and_then(|()| self.check_port(&trap, &copied, port));
@@ -337,8 +340,14 @@ impl Supervisor {
         // No such id: the command says so itself.
         let Some(response) = id else { return Ok(()) };
         if copied.header.cmd == cm::LISTEN {
-            let port = judge::to_listen_at(OwnPort::bound(response));
-            self.check_port(&written.trap, copied, port)?;
+            let bound = OwnPort::bound(response);
+            self.check_port(&written.trap, copied, judge::to_listen_at(bound))?;
+            // However it was bound.
+            let is_low = matches!(bound, OwnPort::Number(port) if cm::LOW_PORTS.contains(&port));
+            let caller = self.caller(&written.trap);
+            if is_low && !caller.may_bind_low_ports().map_err(errno)? {
+                return Err(Errno::EACCES.into());
+            }
         }
         let bound = match BoundTo::read(response) {
             // Any device's connections; each comes with a device, and is looked at then.

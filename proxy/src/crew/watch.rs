@@ -198,8 +198,10 @@ impl Watch {
             let now = seat.at_work().map_or(0, nanoseconds);
             let spent = seat.spent.load(Ordering::Relaxed) + now;
             let last = before.remove(&tid);
-            // One that has served nobody since has not waited.
-            if let Some(last) = last.filter(|(spent_before, _)| *spent_before == spent) {
+            // One that rests, and has served nobody since, has not waited.
+            if let Some(last) =
+                last.filter(|(spent_before, _)| place == Place::Free && *spent_before == spent)
+            {
                 self.spent.insert(tid, last);
                 continue;
             }

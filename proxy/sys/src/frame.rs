@@ -149,11 +149,22 @@ pub(crate) fn holds_leftovers_only(tid: Tid, window: AddrWindow, slot: usize) ->
 /// Bytes of a list of mappings that the kernel writes at once: the window is among the first.
 const AT_ONCE: usize = 512;
 
+/// Mappings below the window of all but odd programs, and more: a question that costs others nothing looks at no others.
+const SOME: usize = 64;
+
 /// The mappings in ranges of a thread's addresses, a line of `/proc/TID/maps` each, with single spaces.
 fn mapped(tid: Tid, ranges: &[(u64, u64)]) -> io::Result<Option<Vec<String>>> {
+    mapped_among(tid, ranges, usize::MAX)
+}
+
+/// The same, unless so many others come before.
+fn mapped_among(tid: Tid, ranges: &[(u64, u64)], most: usize) -> io::Result<Option<Vec<String>>> {
     let mut found = Vec::new();
-    for line in BufReader::with_capacity(AT_ONCE, File::open(format!("/proc/{tid}/maps"))?).lines()
-    {
+    let maps = BufReader::with_capacity(AT_ONCE, File::open(format!("/proc/{tid}/maps"))?);
+    for (before, line) in maps.lines().enumerate() {
+        if before >= most {
+            return Ok(None);
+        }
         let line = line?;
         let bounds = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
         let bounds = bounds.and_then(|(from, to)| Some((hex(from)?, hex(to)?)));
@@ -216,7 +227,7 @@ impl SealedCode {
     /// Whether anything is mapped in the place of the code.
     pub(crate) fn has_place_of(&self, tid: Tid) -> io::Result<bool> {
         let (at, end) = (self.window.code(), self.window.code() + CODE_LEN as u64);
-        Ok(mapped(tid, &[(at, end)])?.is_none_or(|all| !all.is_empty()))
+        Ok(mapped_among(tid, &[(at, end)], SOME)?.is_none_or(|all| !all.is_empty()))
     }
 
     /// Whether the code, and nothing else, is mapped in its place.

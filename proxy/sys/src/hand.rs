@@ -14,7 +14,6 @@ use crate::arch::Arch;
 use crate::arch::Call;
 use crate::arch::Native;
 use crate::plant::After;
-use crate::plant::Before;
 use crate::plant::PlantError;
 use crate::plant::Planter;
 use crate::plant::Worked;
@@ -59,8 +58,8 @@ impl Planter<'_> {
         // The kernel chooses the number. At a number that is taken by now, the guest would close the file there in the
         // course of this, which can wait for a file system, under the listener's lock.
         let dir = Some(answer.token.dir.as_fd());
-        let work = async |planter: &mut Self, held, before: &Before<'_>, lent: Option<u32>| {
-            planter.opened(held, &before.regs, (answer, lent.unwrap_or(u32::MAX))).await
+        let work = async |planter: &mut Self, held, before: &Regs, lent: Option<u32>| {
+            planter.opened(held, before, (answer, lent.unwrap_or(u32::MAX))).await
         };
         self.attached((process, trap), dir, |_| Ok(()), work).await
     }
@@ -79,9 +78,9 @@ impl Planter<'_> {
         let what = number(if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD });
         let args = [u64::from(fd.0.cast_unsigned()), what, least.into(), 0, 0, 0];
         let call = Call { name: "fcntl", nr: Native::NUMBERS.fcntl, args };
-        let work = async |planter: &mut Self, held, before: &Before<'_>, _| {
-            let (held, made) = planter.result(held, &before.regs, &call).await?;
-            Ok((Some(held), made.map(returned)))
+        let work = async |planter: &mut Self, held, before: &Regs, _| {
+            let (held, made) = planter.result(held, before, &call).await?;
+            Ok((held, made.map(returned)))
         };
         self.attached((process, trap), None, |_| Ok(()), work).await
     }
@@ -96,22 +95,23 @@ impl Planter<'_> {
         let Answer { name, at, cloexec, watched, .. } = *answer;
         let cloexec = if cloexec { number(libc::O_CLOEXEC) } else { 0 };
         let flags = cloexec | number(libc::O_PATH);
+        let close = |fd: u32| Call { name: "close", nr: n.close, args: [fd.into(), 0, 0, 0, 0, 0] };
         let args = [lent.into(), name, flags, 0, 0, 0];
         let open = Call { name: "openat", nr: n.openat, args };
         let (held, opened) = self.result(held, before, &open).await?;
-        let held = self.closed(held, before, lent).await?;
+        let (held, _) = self.result(held, before, &close(lent)).await?;
         let opened = match opened {
             Ok(opened) => opened,
-            Err(e) => return Ok((Some(held), Err(e))),
+            Err(e) => return Ok((held, Err(e))),
         };
         if !watched.contains(at.cast_signed()) {
-            return Ok((Some(held), Ok(returned(opened))));
+            return Ok((held, Ok(returned(opened))));
         }
         let args = [opened.into(), at.into(), cloexec, 0, 0, 0];
         let dup3 = Call { name: "dup3", nr: n.dup3, args };
         let (held, made) = self.result(held, before, &dup3).await?;
-        let held = self.closed(held, before, opened).await?;
-        Ok((Some(held), made.map(returned)))
+        let (held, _) = self.result(held, before, &close(opened)).await?;
+        Ok((held, made.map(returned)))
     }
 
     /// Has a stopped thread make a call that returns a descriptor, or 0.

@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,7 +12,6 @@ use crate::arch::Call;
 use crate::arch::CallList;
 use crate::arch::Native;
 use crate::frame::SealedCode;
-use crate::plant::Leaving;
 use crate::plant::PlantError;
 use crate::plant::Traps;
 use crate::plant::lost;
@@ -49,8 +47,6 @@ pub(crate) struct Injector<'a> {
     pub(crate) listener: &'a Listener,
     /// Who receives from it.
     pub(crate) traps: &'a mut dyn Traps,
-    /// The thread that has made the one that is made to make calls.
-    pub(crate) maker: &'a mut Option<Leaving>,
 }
 
 impl Injector<'_> {
@@ -116,15 +112,8 @@ impl Injector<'_> {
     async fn comes(&mut self, running: Running) -> Result<Came, PlantError> {
         let tid = running.tid();
         let mut running = Some(running);
-        let mut late = pin!(ptrace::pause(LATE));
-        poll_fn(|context| {
+        poll_fn(|_| {
             let Some(taken) = running.take() else { return Poll::Pending };
-            if self.maker.is_some() && late.as_mut().poll(context).is_ready() {
-                late.set(ptrace::pause(LATE));
-                if let Err(e) = Leaving::go_if_late(self.maker, self.traps) {
-                    return Poll::Ready(Err(lost(tid, e)));
-                }
-            }
             if let Some(trap) = self.traps.take(tid) {
                 ptrace::moves();
                 return Poll::Ready(Ok(Came::Trapped(taken, trap)));
@@ -301,9 +290,6 @@ pub(crate) async fn end(
     }
 }
 
-/// How often it is looked whether a stub's maker is held for long.
-const LATE: Duration = Duration::from_millis(20);
-
 /// How long it is waited until a thread is given a descriptor again.
 const AGAIN: Duration = Duration::from_millis(20);
 
@@ -381,7 +367,7 @@ async fn enter(stopped: Stopped, base: &ptrace::Regs, call: &Call) -> Result<Run
 pub(crate) const RESTART: std::ops::RangeInclusive<i64> = -516..=-512;
 
 /// The signal to go on with after a stop of the whole process; `None` for any other event.
-pub(crate) fn group_stop(event: &Event) -> Option<i32> {
+fn group_stop(event: &Event) -> Option<i32> {
     match event {
         Event::Stop => Some(0),
         // About to stop the process, which this thread can only pass on.

@@ -32,7 +32,6 @@ use crate::arch::Call;
 use crate::arch::Native;
 use crate::caller::Caller;
 use crate::frame::SealedCode;
-use crate::inject;
 use crate::inject::Injector;
 use crate::process;
 use crate::process::Process;
@@ -41,7 +40,6 @@ use crate::ptrace;
 use crate::ptrace::Event;
 use crate::ptrace::Running;
 use crate::ptrace::Stopped;
-use crate::ptrace::Waited;
 use crate::seccomp::AddFd;
 use crate::seccomp::Listener;
 use crate::seccomp::Notification;
@@ -75,31 +73,16 @@ pub trait Traps {
 
     /// The next trap of that thread, if it has come.
     fn take(&mut self, tid: Tid) -> Option<Notification>;
-
-    /// The traps of that thread go where others' go.
-    fn let_go(&mut self, tid: Tid);
-
-    /// Has a call fail whose thread was let go, if the thread has made it again.
-    fn refuse(&mut self, call: &Notification, errno: i32) -> bool;
 }
 
 /// What planting needs to know about its surroundings.
 pub struct Planter<'a> {
     /// The sandbox's listener.
-    pub(crate) listener: &'a Listener,
+    pub listener: &'a Listener,
     /// Who receives from it.
-    pub(crate) traps: &'a mut dyn Traps,
+    pub traps: &'a mut dyn Traps,
     /// The stubs' code.
-    pub(crate) code: &'a SealedCode,
-    /// The thread that has made the stub.
-    pub(crate) maker: Option<Leaving>,
-}
-
-impl<'a> Planter<'a> {
-    /// One that serves a sandbox.
-    pub fn new(listener: &'a Listener, traps: &'a mut dyn Traps, code: &'a SealedCode) -> Self {
-        Self { listener, traps, code, maker: None }
-    }
+    pub code: &'a SealedCode,
 }
 
 impl std::fmt::Debug for Planter<'_> {
@@ -116,73 +99,8 @@ pub(crate) enum After {
     Returns(i64),
 }
 
-/// What was done with a stopped thread, and the thread, unless it was let go meanwhile, to make its call again
-/// ([`Leaving`]); the outer error leaves it in the middle of a call.
-pub(crate) type Worked<T> = Result<(Option<Stopped>, Result<(T, After), PlantError>), PlantError>;
-
-/// What a stopped thread was before, in its call.
-pub(crate) struct Before<'a> {
-    pub(crate) regs: ptrace::Regs,
-    blocked: u64,
-    trap: &'a Notification,
-}
-
-impl Before<'_> {
-    /// The thread, which a call of its own has left, as it goes on when it makes its call again.
-    pub(crate) fn leaving(&self, thread: Running) -> Leaving {
-        let again = Native::again(&self.regs, self.trap.nr, self.trap.args[0]);
-        Leaving { thread, again, blocked: self.blocked, since: Instant::now() }
-    }
-
-    fn go(&self, stopped: Stopped, regs: &ptrace::Regs) -> io::Result<()> {
-        go(stopped, regs, self.blocked)
-    }
-}
-
-fn go(stopped: Stopped, regs: &ptrace::Regs, blocked: u64) -> io::Result<()> {
-    stopped.set_regs(regs)?;
-    stopped.block(blocked)?;
-    stopped.detach(0)
-}
-
-/// A thread on its way out of a clone(2), which is held only while its stub is made soon: a freezer waits for the thread.
-pub(crate) struct Leaving {
-    thread: Running,
-    again: ptrace::Regs,
-    blocked: u64,
-    since: Instant,
-}
-
-impl Leaving {
-    /// Lets the thread go if it has waited for long: it waits on in its own call.
-    pub(crate) fn go_if_late(held: &mut Option<Self>, traps: &mut dyn Traps) -> io::Result<()> {
-        let Some(Self { thread, again, blocked, since }) =
-            held.take_if(|held| held.since.elapsed() > SOON)
-        else {
-            return Ok(());
-        };
-        let tid = thread.tid();
-        match thread.try_wait()? {
-            Waited::Stopped(stopped, Event::Syscall) => {
-                traps.let_go(tid);
-                go(stopped, &again, blocked)?;
-            }
-            Waited::Stopped(stopped, event) => {
-                let signal = inject::group_stop(&event).unwrap_or(0);
-                let thread = stopped.to_syscall(signal)?;
-                *held = Some(Self { thread, again, blocked, since });
-            }
-            Waited::Nothing(thread) => *held = Some(Self { thread, again, blocked, since }),
-            Waited::Gone => {}
-        }
-        Ok(())
-    }
-
-    /// The thread, stopped.
-    pub(crate) async fn stops(self) -> Result<Stopped, PlantError> {
-        inject::out_of_clone(self.thread).await
-    }
-}
+/// What was done with a stopped thread; the outer error leaves it in the middle of a call.
+pub(crate) type Worked<T> = Result<(Stopped, Result<(T, After), PlantError>), PlantError>;
 
 /// By way of whom a stub is planted.
 #[derive(Clone, Copy, Debug)]
@@ -208,9 +126,6 @@ pub struct New<'a> {
     pub scratch: BorrowedFd<'a>,
 }
 
-/// How long a stub usually takes.
-const SOON: Duration = Duration::from_millis(50);
-
 /// How long a thread may take to end that seems to be gone.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -233,7 +148,7 @@ impl Planter<'_> {
         let code = self.code;
         // The first of its address space.
         let lent = (new.slot == 0 && new.ro.is_some()).then(|| code.file());
-        let work = async |planter: &mut Self, held, before: &Before<'_>, lent| {
+        let work = async |planter: &mut Self, held, before: &ptrace::Regs, lent| {
             planter.multiplied(held, before, (new, lent)).await
         };
         self.attached((process, trap), lent, check, work).await
@@ -247,7 +162,7 @@ impl Planter<'_> {
         (process, trap): (&Process, &Notification),
         lent: Option<BorrowedFd<'_>>,
         look: impl FnOnce(Tid) -> Result<(), PlantError>,
-        work: impl AsyncFnOnce(&mut Self, Stopped, &Before<'_>, Option<u32>) -> Worked<T>,
+        work: impl AsyncFnOnce(&mut Self, Stopped, &ptrace::Regs, Option<u32>) -> Worked<T>,
     ) -> Result<T, PlantError> {
         let caller = Caller::of(self.listener, trap);
         let planted = match ptrace::seize(caller).await {
@@ -283,12 +198,14 @@ impl Planter<'_> {
         guest: Running,
         (trap, lent): (&Notification, Option<BorrowedFd<'_>>),
         look: impl FnOnce(Tid) -> Result<(), PlantError>,
-        work: impl AsyncFnOnce(&mut Self, Stopped, &Before<'_>, Option<u32>) -> Worked<T>,
+        work: impl AsyncFnOnce(&mut Self, Stopped, &ptrace::Regs, Option<u32>) -> Worked<T>,
     ) -> Result<T, PlantError> {
         let tid = trap.tid;
         let gone = move |e: io::Error| lost(tid, e);
+        // The thread is traced: its number is its own.
+        let looked = look(tid);
         let how = AddFd { cloexec: true, ..AddFd::default() };
-        let lent = match lent {
+        let lent = match lent.filter(|_| looked.is_ok()) {
             Some(file) => {
                 self.listener.lend(trap.id, file, how).await.map(|at| u32::try_from(at).ok())
             }
@@ -301,8 +218,6 @@ impl Planter<'_> {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => false,
             replied => replied.map(|()| true).map_err(gone)?,
         };
-        // The thread is traced: its number is its own. It comes to its stop meanwhile.
-        let looked = look(tid);
         let stopped = match guest.wait().await.map_err(gone)? {
             (stopped, Event::Stop) => stopped,
             // It is on its way to the handler, after which the kernel has it make the call again,
@@ -314,70 +229,41 @@ impl Planter<'_> {
             (_, event) => return Err(unexpected(tid, "a stop", format!("{event:?}"))),
         };
         stopped.set_options().map_err(gone)?;
-        let regs = Native::behind(&stopped.regs().map_err(gone)?, trap.ip);
-        let before = Before { regs, blocked: stopped.blocked().map_err(gone)?, trap };
+        let before = Native::behind(&stopped.regs().map_err(gone)?, trap.ip);
+        let blocked = stopped.blocked().map_err(gone)?;
         // Signals wait until the thread is itself again; the new thread inherits the mask.
         stopped.block(u64::MAX).map_err(gone)?;
-        let (stopped, worked) = match (looked, lent) {
-            (Ok(()), Ok(lent)) => work(self, stopped, &before, lent).await?,
-            (Err(e), Ok(Some(lent))) => {
-                (Some(self.closed(stopped, &before.regs, lent).await?), Err(e))
-            }
-            (Err(e), _) => (Some(stopped), Err(e)),
-            // A signal has ended the trap before: the call is made again.
-            (_, Err(e)) if e.raw_os_error() == Some(libc::ENOENT) => {
-                (Some(stopped), Err(PlantError::Interrupted(tid)))
-            }
-            (_, Err(source)) => {
-                (Some(stopped), Err(PlantError::Injected { call: "a descriptor", source }))
-            }
+        let lent = looked.and_then(|()| {
+            lent.map_err(|source| match source.raw_os_error() {
+                // A signal has ended the trap before: the call is made again.
+                Some(libc::ENOENT) => PlantError::Interrupted(tid),
+                _ => PlantError::Injected { call: "a descriptor", source },
+            })
+        });
+        let (stopped, worked) = match lent {
+            Ok(lent) => work(self, stopped, &before, lent).await?,
+            Err(e) => (stopped, Err(e)),
         };
-        let errno = match &worked {
+        let after = match &worked {
+            Ok((_, After::Again)) | Err(PlantError::Sought(_) | PlantError::Interrupted(_)) => {
+                Native::again(&before, trap.nr, trap.args[0])
+            }
+            Ok((_, After::Returns(value))) => Native::returning(&before, *value),
             Err(PlantError::Injected { source, .. } | PlantError::Unready { source, .. }) => {
-                Some(match source.raw_os_error() {
+                let errno = match source.raw_os_error() {
                     // Something of the guest's own is where the stub's memory belongs.
                     Some(libc::EEXIST) => libc::ENOMEM,
                     errno => errno.unwrap_or(libc::EIO),
-                })
+                };
+                Native::returning(&before, -i64::from(errno))
             }
-            Err(PlantError::Borrowed(_)) => Some(libc::EPERM),
-            _ => None,
+            Err(PlantError::Borrowed(_)) => Native::returning(&before, -i64::from(libc::EPERM)),
+            Err(_) => return worked.map(|(done, _)| done),
         };
-        match (stopped, &worked, errno) {
-            (None, _, Some(errno)) => self.told(trap, errno).await?,
-            (Some(stopped), _, Some(errno)) => {
-                before
-                    .go(stopped, &Native::returning(&before.regs, -i64::from(errno)))
-                    .map_err(gone)?;
-            }
-            (Some(stopped), Ok((_, After::Returns(value))), _) => {
-                before.go(stopped, &Native::returning(&before.regs, *value)).map_err(gone)?;
-            }
-            (
-                Some(stopped),
-                Ok((_, After::Again)) | Err(PlantError::Sought(_) | PlantError::Interrupted(_)),
-                _,
-            ) => {
-                let again = Native::again(&before.regs, trap.nr, trap.args[0]);
-                before.go(stopped, &again).map_err(gone)?;
-            }
-            _ => {}
-        }
+        stopped.set_regs(&after).map_err(gone)?;
+        stopped.block(blocked).map_err(gone)?;
+        stopped.detach(0).map_err(gone)?;
         worked.map(|(done, _)| done)
-    }
-
-    /// Has the call fail of a thread that was let go, as soon as the thread makes it again. A thread that does not, soon,
-    /// is in a handler of its own, or frozen: its call begins another planting.
-    async fn told(&mut self, trap: &Notification, errno: i32) -> Result<(), PlantError> {
-        let begun = Instant::now();
-        while !self.traps.refuse(trap, errno) && begun.elapsed() < PATIENCE {
-            // The new thread has ended with its process, and for no reason of its own.
-            if process::state(trap.tid).map_or(true, |state| "ZX".contains(state)) {
-                return Err(PlantError::Gone(trap.tid));
-            }
-            ptrace::pause(PATIENCE / 1000).await;
-        }
-        Ok(())
     }
 
     /// Lets a thread go to the handler of a signal, once it has closed what it was lent.
@@ -398,7 +284,10 @@ impl Planter<'_> {
         stopped.set_options().map_err(gone)?;
         let (regs, blocked) = (stopped.regs().map_err(gone)?, stopped.blocked().map_err(gone)?);
         stopped.block(u64::MAX).map_err(gone)?;
-        let stopped = self.closed(stopped, &Native::behind(&regs, trap.ip), lent).await?;
+        let args = [lent.into(), 0, 0, 0, 0, 0];
+        let close = Call { name: "close", nr: Native::NUMBERS.close, args };
+        let base = Native::behind(&regs, trap.ip);
+        let (stopped, _) = self.injector().inject(stopped, &base, &close).await?;
         stopped.set_regs(&regs).map_err(gone)?;
         stopped.block(blocked).map_err(gone)?;
         // A stop at a call brings no signal.
@@ -406,20 +295,8 @@ impl Planter<'_> {
         stopped.detach(0).map_err(gone)
     }
 
-    /// Has a stopped thread close what it was lent.
-    pub(crate) async fn closed(
-        &mut self,
-        stopped: Stopped,
-        base: &ptrace::Regs,
-        lent: u32,
-    ) -> Result<Stopped, PlantError> {
-        let args = [lent.into(), 0, 0, 0, 0, 0];
-        let close = Call { name: "close", nr: Native::NUMBERS.close, args };
-        Ok(self.injector().inject(stopped, base, &close).await?.0)
-    }
-
     pub(crate) fn injector(&mut self) -> Injector<'_> {
-        Injector { listener: self.listener, traps: self.traps, maker: &mut self.maker }
+        Injector { listener: self.listener, traps: self.traps }
     }
 }
 

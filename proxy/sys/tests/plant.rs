@@ -98,12 +98,6 @@ impl Traps for Alone<'_> {
         }
         Some(notif)
     }
-
-    fn let_go(&mut self, _: Tid) {}
-
-    fn refuse(&mut self, _: &Notification, _: i32) -> bool {
-        false
-    }
 }
 
 /// Waits for a making, which this thread makes alone.
@@ -185,7 +179,7 @@ fn a_stub_runs_requests_and_shows_their_results() {
                 let mut traps =
                     Alone { listener: &listener, others: &mut others, foreseen: VecDeque::new() };
                 let way = Origin { process: &process, trap: &notif, is_own: false };
-                let mut planter = Planter::new(&listener, &mut traps, &code);
+                let mut planter = Planter { listener: &listener, traps: &mut traps, code: &code };
                 let (frame, ro) = ready.take().unwrap();
                 let new = New { slot: 0, ro: Some(ro.as_fd()), scratch: frame.scratch() };
                 let thread = wait_for(planter.plant(way, &new)).unwrap();

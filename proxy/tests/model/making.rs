@@ -1,8 +1,8 @@
 //! The making of a stub, and guest code that runs in any thread at any stop.
 //!
 //! One making is explored, from the maker's trap to the device's file. Between any two of its steps a guest may do
-//! what guests can do ([`Move`]): by another thread, by the maker once that is let go, with its clone(2), or by a
-//! process that shares the memory, which is all the same to the filter. In no state that can be reached
+//! what guests can do ([`Move`]): by another thread, or by a process that shares the memory, which is the same to the
+//! filter. In no state that can be reached
 //!
 //! * is the device's file given into a table that is not the stub's alone, to a thread that has run the guest's code,
 //!   or while the code or the frame is not the supervisor's (`bound`),
@@ -85,7 +85,7 @@ enum At {
     Bound,
     /// The new thread has ended, and nobody has seen that.
     Gone,
-    /// The maker is told, at once or when it makes its call again, and there is no stub.
+    /// The maker has its answer, and there is no stub.
     Over,
 }
 

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use super::After;
-use super::Before;
 use super::New;
 use super::PlantError;
 use super::Planter;
@@ -38,15 +37,16 @@ impl Planter<'_> {
     pub(super) async fn multiplied(
         &mut self,
         mut stopped: Stopped,
-        before: &Before<'_>,
+        before: &ptrace::Regs,
         (new, lent): (&New<'_>, Option<u32>),
     ) -> Worked<Arc<Thread>> {
         let n = &Native::NUMBERS;
         if let Some(lent) = lent {
-            let (held, mapped) = self.code_mapped(stopped, &before.regs, lent).await?;
-            let held = self.closed(held, &before.regs, lent).await?;
+            let close = Call { name: "close", nr: n.close, args: [lent.into(), 0, 0, 0, 0, 0] };
+            let (held, mapped) = self.code_mapped(stopped, before, lent).await?;
+            let (held, _) = self.injector().inject(held, before, &close).await?;
             if let Err(e) = mapped {
-                return Ok((Some(held), Err(e)));
+                return Ok((held, Err(e)));
             }
             stopped = held;
         }
@@ -58,27 +58,21 @@ impl Planter<'_> {
             | libc::CLONE_SYSVSEM;
         let args = [u64::from(flags.cast_unsigned()), 0, 0, 0, 0, 0];
         let clone = Call { name: "clone", nr: n.clone, args };
-        let (maker, born) = match inject::clone(stopped, &before.regs, &clone).await? {
+        let (maker, born) = match inject::clone(stopped, before, &clone).await? {
             Cloned::Born(maker, born) => (maker, born),
-            Cloned::Failed(stopped, result) => {
-                return Ok((Some(stopped), Err(failed(&clone, result))));
-            }
+            Cloned::Failed(stopped, result) => return Ok((stopped, Err(failed(&clone, result)))),
         };
         let tid = born.tid();
         self.traps.expect(tid);
-        self.maker = Some(before.leaving(maker));
-        // Learnt while both come to their stops.
+        // Learnt while the thread comes to its stop.
         let thread = Thread::by_number(tid)
             .and_then(|mut thread| thread.learn_numbers().map(|()| thread))
             .map_err(|e| short(tid, "a handle for a stub", e));
         let (stub, _) = born.wait().await.map_err(|e| lost(tid, e))?;
-        let made = self.equipped(stub, &before.regs, (new, thread)).await;
-        let stopped = match self.maker.take() {
-            Some(maker) => Some(maker.stops().await?),
-            None => None,
-        };
+        let made = self.equipped(stub, before, (new, thread)).await;
+        let stopped = inject::out_of_clone(maker).await?;
         let planted = match made {
-            // A filter of the guest's own has ended the new thread alone.
+            // A filter of the guest's own has ended the new thread alone: the maker goes on without.
             Err(PlantError::Gone(gone)) if gone == tid => {
                 let source = std::io::Error::from_raw_os_error(libc::EIO);
                 Err(PlantError::Injected { call: "a new stub", source })
