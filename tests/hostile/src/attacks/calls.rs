@@ -396,7 +396,14 @@ fn look(task: &std::path::Path, device: u64, codes: &mut HashMap<u64, Vec<u8>>) 
     if waits && !are_whole && read("syscall") == call {
         return Some(format!("{}: a stub with {window:?}", task.display()));
     }
+    // Between and below these places the kernel may put a mapping for which it chooses the address, when all above is taken.
+    let places = (0..8).map(|slot| to + (slot << 20)).map(|at| (at, at + (512 << 10)));
+    let places: Vec<_> = places.chain([(from, to)]).collect();
     for line in window {
+        let (at, end) = bounds(&line)?;
+        if places.iter().all(|(from, to)| end <= *from || at >= *to) {
+            continue;
+        }
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_ours = words.get(5).is_some_and(|name| stays(name));
         let is_written = words.get(1).is_some_and(|how| how.starts_with("rw"))
