@@ -77,7 +77,7 @@ pub(crate) struct Worker {
     pub(crate) since: Instant,
     /// The processors that it runs on.
     pub(crate) processors: Option<Processors>,
-    /// It is on its way to those, and makes the request of its job then.
+    /// The stub is on its way to those, and makes the request of its job then.
     pub(crate) moves: bool,
     /// A filter of the guest's keeps it from parking.
     pub(crate) stays: bool,

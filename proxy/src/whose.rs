@@ -95,7 +95,8 @@ impl Supervisor {
         let shares = |(_, stub): &(Arc<Guest>, Arc<Thread>)| {
             caller.shares_memory_with(stub).unwrap_or(false)
         };
-        // Of many, the one of the caller's own process first; and most have nothing where stubs have their code.
+        // Where there are many stubs, the caller's own process is looked at first. Most other callers have nothing where
+        // stubs have their code, and are compared with none.
         let many = self.registry.lock().routes.len() > FEW;
         let own = many.then(|| process::tgid(caller.tid()).ok()).flatten();
         let own = own.and_then(|own| self.registry.lock().stub_of(own)).filter(&shares);

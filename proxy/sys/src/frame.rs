@@ -149,7 +149,7 @@ pub(crate) fn holds_leftovers_only(tid: Tid, window: AddrWindow, slot: usize) ->
 /// Bytes of a list of mappings that the kernel writes at once: the window is among the first.
 const AT_ONCE: usize = 512;
 
-/// Mappings below the window of all but odd programs, and more: a question that costs others nothing looks at no others.
+/// More mappings than a usual program has below the window. A guest can have any number, which would take long to read.
 const SOME: usize = 64;
 
 /// The mappings in ranges of a thread's addresses, a line of `/proc/TID/maps` each, with single spaces.
@@ -157,7 +157,7 @@ fn mapped(tid: Tid, ranges: &[(u64, u64)]) -> io::Result<Option<Vec<String>>> {
     mapped_among(tid, ranges, usize::MAX)
 }
 
-/// The same, unless so many others come before.
+/// The same; `None` if at least `most` mappings come before these.
 fn mapped_among(tid: Tid, ranges: &[(u64, u64)], most: usize) -> io::Result<Option<Vec<String>>> {
     let mut found = Vec::new();
     let maps = BufReader::with_capacity(AT_ONCE, File::open(format!("/proc/{tid}/maps"))?);

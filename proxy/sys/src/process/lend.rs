@@ -1,3 +1,5 @@
+//! Rights of a guest for which the kernel asks the supervisor in the guest's place.
+//!
 //! pidfd_getfd(2) for a guest: a file out of another process's table, by the guest's rights.
 //!
 //! The supervisor takes the file itself. If the kernel made the guest's own call, another thread of the guest could put
