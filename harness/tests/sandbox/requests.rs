@@ -193,10 +193,6 @@ fn storms_of_opens_are_served_and_end_nobody() {
         let ran = run(&["storm", DEVICE, processes, threads, opens, stopped]).well();
         assert_eq!(ran.lines[0], format!("{{\"Code(0)\": {processes}}}"), "{ran:#?}");
         assert_eq!(ran.line("bystander"), "Code(0)");
-        // A caller is not compared with the stubs of all others.
-        let opens: u64 = counts[..3].iter().map(|count| count.parse::<u64>().unwrap()).product();
-        println!("{} calls for {opens} opens", ran.count("calls"));
-        assert!(ran.count("calls") < 1000 * opens, "{ran:#?}");
     }
 }
 
