@@ -46,7 +46,7 @@ const LEFT_OUT: &str = "exit exit_group kill tkill tgkill rt_sigqueueinfo rt_tgs
 pub(crate) const SOME: u64 = 30_000;
 /// For how long a group of threads makes calls, and how long it may take to end by itself.
 const LIFE: Duration = Duration::from_millis(500);
-const END: Duration = Duration::from_secs(3);
+const END: Duration = Duration::from_secs(1);
 
 /// The numbers of the calls that are drawn, of a column of the table.
 fn numbers(column: usize) -> Vec<u32> {
@@ -385,13 +385,15 @@ fn look(task: &std::path::Path, device: u64, codes: &mut HashMap<u64, Vec<u8>>) 
         .lines()
         .filter(|line| bounds(line).is_some_and(|(at, _)| at >> 32 == from >> 32))
         .collect();
-    let is_in = |line: &&str| bounds(line).is_some_and(|(at, end)| (at..end).contains(&request));
-    let halves = window.iter().position(is_in).and_then(|at| window.get(at..at + 2));
-    let are_whole = halves.is_some_and(|halves| {
-        halves[0].contains(" r--s ") && halves[1].contains(" rw-s ") && {
-            let [(_, end), (at, _)] = [0, 1].map(|half| bounds(&halves[half]).unwrap_or_default());
-            end == at
-        }
+    // mlock(2) and mbind(2) of some pages split a half.
+    let end_of = |at: u64, rights: &str| {
+        let parts = window.iter().filter(|line| line.contains(rights));
+        parts.filter_map(bounds).fold(at, |end, (from, to)| if from == end { to } else { end })
+    };
+    let are_whole = request.checked_sub(to).is_some_and(|from| {
+        let frame = to + (from >> 20 << 20);
+        let half = end_of(frame, " r--s ");
+        half == frame + (256 << 10) && end_of(half, " rw-s ") == half + (256 << 10)
     });
     if waits && !are_whole && read("syscall") == call {
         return Some(format!("{}: a stub with {window:?}", task.display()));
