@@ -36,17 +36,27 @@ pub fn bind(listener: &Listener, idle: NotifId, file: impl AsFd) -> io::Result<(
     listener.add_fd(idle, file.as_fd(), how).map(drop)
 }
 
-/// Takes the ucontext out of a stub: now if it waits, else as soon as it does.
+/// Takes the ucontext out of a stub: now if it waits in its trap, else as soon as it does.
 pub(crate) fn unbind(listener: &Listener, worker: &mut Worker, nothing: impl AsFd) {
-    match worker.state {
-        StubState::Idle(idle) => {
-            // A stub that is gone holds nothing.
-            let _ = bind(listener, idle, nothing);
-            worker.bound = None;
-            worker.unbind = false;
-        }
-        StubState::Starting | StubState::Waking | StubState::Busy(_) => worker.unbind = true,
-        StubState::Parked | StubState::Ended => {}
+    let StubState::Idle(idle) = worker.state else {
+        worker.unbind = !matches!(worker.state, StubState::Ended);
+        return worker.wake();
+    };
+    worker.unbind = false;
+    match bind(listener, idle, nothing) {
+        // The process's RLIMIT_NOFILE leaves its stubs no number: the end of the stub closes the file.
+        Err(e) if e.raw_os_error() != Some(libc::ENOENT) => end(listener, worker, idle),
+        // A stub that is gone holds nothing.
+        _ => worker.bound = None,
+    }
+}
+
+/// Has a waiting stub end.
+pub(crate) fn end(listener: &Listener, worker: &mut Worker, idle: NotifId) {
+    stub::set_after(worker.stub.frame.ro(), AfterIoctl::EXIT);
+    if listener.reply(idle, Reply::Value(0)).is_ok() {
+        worker.state = StubState::Ended;
+        worker.bound = None;
     }
 }
 

@@ -96,11 +96,11 @@ impl Supervisor {
         let was_parked = matches!(was, StubState::Parked | StubState::Waking);
         worker.stays |= was_parked && stub::cannot_park(&trap);
         state.stillborn = 0;
-        if worker.unbind {
-            execute::unbind(&self.listener, worker, &self.nothing);
-        }
         if let StubState::Busy(job) = was {
             self.done(guest, state, place, *job, &trap);
+        }
+        if let Some(worker) = state.workers.get_mut(place).filter(|worker| worker.unbind) {
+            execute::unbind(&self.listener, worker, &self.nothing);
         }
         let retires = state.workers.get(place).is_some_and(|worker| worker.retire);
         if retires {

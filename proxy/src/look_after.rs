@@ -122,8 +122,12 @@ impl Supervisor {
         for worker in state.workers.iter_mut().filter(|worker| is_due(worker)) {
             let kept = worker.kept().map(|shown| shown.id);
             let Some(trap) = kept.or(worker.idle().filter(|_| !is_wanted)) else { continue };
-            if kept.is_none() && worker.bound.is_some() {
-                execute::unbind(&self.listener, worker, &self.nothing);
+            // Where the process's RLIMIT_NOFILE leaves its stubs no number, the file stays until the guest closes it.
+            if kept.is_none()
+                && worker.bound.is_some()
+                && execute::bind(&self.listener, trap, &self.nothing).is_ok()
+            {
+                worker.bound = None;
             }
             stub::park(worker.stub.frame.ro());
             match (self.listener.reply(trap, Reply::Value(0)), kept) {
@@ -338,13 +342,14 @@ impl Supervisor {
                 worker.retire = true;
                 worker.wake();
             }
-            if let StubState::Idle(idle) = worker.state {
-                stub::set_after(worker.stub.frame.ro(), after);
-                if self.listener.reply(idle, Reply::Value(0)).is_ok() {
-                    let exits = after.has(AfterIoctl::EXIT);
-                    worker.state = if exits { StubState::Ended } else { StubState::Starting };
-                    worker.bound = worker.bound.filter(|_| !exits);
-                }
+            let StubState::Idle(idle) = worker.state else { continue };
+            if after.has(AfterIoctl::EXIT) {
+                execute::end(&self.listener, worker, idle);
+                continue;
+            }
+            stub::set_after(worker.stub.frame.ro(), after);
+            if self.listener.reply(idle, Reply::Value(0)).is_ok() {
+                worker.state = StubState::Starting;
             }
         }
     }

@@ -48,7 +48,8 @@ pub(crate) enum StubState {
     Starting,
     /// Waiting in its trap.
     Idle(NotifId),
-    /// Waiting outside of its trap, with no device's file, where a stop, a freezer and a debugger reach it.
+    /// Waiting outside of its trap, where a stop, a freezer and a debugger reach it; with no device's file, if the
+    /// process's RLIMIT_NOFILE leaves its stubs a number.
     Parked,
     /// Woken, and on its way to its trap.
     Waking,
@@ -197,9 +198,11 @@ impl GuestState {
         if self.planting.is_some() || self.workers.iter().any(comes) {
             return true;
         }
-        let is_parked = |worker: &&mut Worker| matches!(worker.state, StubState::Parked);
-        let parked = self.workers.iter_mut().find(is_parked);
-        parked.map(Worker::wake).is_some()
+        let parked = |worker: &&mut Worker| matches!(worker.state, StubState::Parked);
+        // One that holds a file could not take another.
+        let first =
+            self.workers.iter_mut().filter(parked).min_by_key(|worker| worker.bound.is_none());
+        first.map(Worker::wake).is_some()
     }
 
     /// Whether a stub is there that has not ended.

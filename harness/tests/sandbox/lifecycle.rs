@@ -252,6 +252,7 @@ fn limits_of_descriptors_are_the_kernels() {
         ("above the limit", "ENOTTY"),
         ("open below the numbers that are watched", "EMFILE"),
         ("no number, held by the stub", "ENOTTY"),
+        ("no number, held by a stub that has waited", "ENOTTY"),
         ("no number, not held", "EMFILE"),
         ("limit raised", "ENOTTY"),
         ("full, open", "EMFILE"),

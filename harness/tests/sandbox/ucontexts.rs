@@ -1,6 +1,7 @@
 //! Ucontexts: who keeps one, and how long.
 
 use std::fs;
+use std::time::Duration;
 
 use crate::common;
 use crate::common::guest::DEVICE;
@@ -33,6 +34,22 @@ fn nobody_keeps_a_ucontext_that_the_guest_has_closed() {
         assert_eq!(terminal.ask("open"), "true");
         assert_eq!(code(guest.end()), 0);
         assert_eq!(terminal.ask("closed"), "closed");
+    }
+}
+
+/// Without a number for another file in the device's place.
+#[test]
+fn no_stub_keeps_a_ucontext_under_a_limit_of_descriptors() {
+    for millis in [0, 300] {
+        let (mut terminal, mut guest) = observed();
+        assert_eq!(guest.ask("open a"), "ok");
+        assert_eq!(guest.ask("request a"), "ENOTTY");
+        assert_eq!(guest.ask("limit 0"), "ok");
+        // The stub parks meanwhile.
+        std::thread::sleep(Duration::from_millis(millis));
+        assert_eq!(guest.ask("close a"), "ok");
+        assert_eq!(terminal.ask("closed"), "closed", "{millis}");
+        assert_eq!(code(guest.end()), 0);
     }
 }
 

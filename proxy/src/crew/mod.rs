@@ -39,6 +39,8 @@ const REST: Duration = Duration::from_secs(1);
 const MOST: usize = 128;
 /// Threads that one process may keep waiting.
 const STUCK: usize = 2;
+/// Calls that were put aside of which one look finds out whether they have ended.
+const LOOKED_AT: usize = 16;
 
 /// One thread, and what it is doing.
 #[derive(Debug, Default)]
@@ -161,6 +163,8 @@ struct Pool {
     over: bool,
     /// Calls whose guests have used up their shares of waits.
     aside: Vec<(Who, Notification)>,
+    /// The one of these that was looked at last.
+    looked: usize,
     /// Owners of calls that have kept threads for long.
     stuck: Vec<Who>,
 }
@@ -332,9 +336,18 @@ impl Crew {
         is_beyond
     }
 
-    /// Forgets calls that were put aside and have ended.
+    /// Forgets calls that were put aside and have ended: looks at a few, and at others the next time. The kernel finds a
+    /// call in the list of all that wait.
     pub(crate) fn forget_aside(&self, has_ended: impl Fn(&Notification) -> bool) {
-        self.pool.lock().aside.retain(|(_, trap)| !has_ended(trap));
+        let mut pool = self.pool.lock();
+        for _ in 0..LOOKED_AT.min(pool.aside.len()) {
+            let last = pool.aside.len().saturating_sub(1);
+            let at = pool.looked.checked_sub(1).map_or(last, |before| before.min(last));
+            pool.looked = at;
+            if pool.aside.get(at).is_some_and(|(_, trap)| has_ended(trap)) {
+                pool.aside.remove(at);
+            }
+        }
     }
 
     /// Takes what was handed over.

@@ -162,10 +162,7 @@ impl Crew {
         }
         let mut room = Room::now();
         pool.stuck.iter().for_each(|who| room.add(*who));
-        let (again, left) =
-            std::mem::take(&mut pool.aside).into_iter().partition(|(who, _)| room.take(*who));
-        pool.aside = left;
-        let again: Vec<(Who, Notification)> = again;
+        let again: Vec<_> = pool.aside.extract_if(.., |(who, _)| room.take(*who)).collect();
         pool.handed.extend(again.into_iter().map(|(_, trap)| Some(trap)));
         self.wake(&mut pool);
         !pool.aside.is_empty()

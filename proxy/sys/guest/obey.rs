@@ -12,6 +12,7 @@ use std::io::Read;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
+use crate::crowd::limit_descriptors;
 use crate::kernel::Child;
 use crate::kernel::call;
 use crate::kernel::dup2;
@@ -96,6 +97,10 @@ impl Told {
             ["replace", name] => {
                 let fd = self.file(name)?.as_raw_fd();
                 dup2(File::open("/dev/zero")?.as_raw_fd(), fd)?;
+                "ok".to_owned()
+            }
+            ["limit", soft] => {
+                limit_descriptors(soft.parse()?)?;
                 "ok".to_owned()
             }
             ["close-all", name] => {

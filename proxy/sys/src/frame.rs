@@ -218,8 +218,9 @@ impl SealedCode {
     pub(crate) fn list(&self, slot: usize, memory: Memory) -> CallList {
         let at = self.window.code();
         let list = self.places.lists.get(Memory::ALL.len() * slot + memory as usize);
-        list.map_or(CallList { begin: at, ips: Vec::new() }, |list| CallList {
+        list.map_or(CallList { begin: at, closed: at, ips: Vec::new() }, |list| CallList {
             begin: at + list.begin,
+            closed: at + list.closed,
             ips: list.ips.iter().map(|ip| at + ip).collect(),
         })
     }

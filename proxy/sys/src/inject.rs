@@ -134,7 +134,7 @@ impl Injector<'_> {
     }
 
     /// Has a new stub, stopped, make calls by its own code, until it shows what the last one returned, or one that failed.
-    /// Before the second it is given descriptors.
+    /// Before the first it closes the descriptor that its maker was lent; before the second it is given others.
     ///
     /// Each call is one that our own filter asks about: the kernel tells the call, and the place of the code that makes
     /// it, before the call is let through. So no filter of the guest's can pretend that the call was made.
@@ -142,7 +142,7 @@ impl Injector<'_> {
         &mut self,
         stopped: Stopped,
         like: &ptrace::Regs,
-        (calls, places): (&[Call], &CallList),
+        (calls, places, lent): (&[Call], &CallList, Option<u32>),
         give: &Given<'_>,
     ) -> Result<(Stopped, Followed), PlantError> {
         let tid = stopped.tid();
@@ -150,7 +150,7 @@ impl Injector<'_> {
         let list: Vec<_> =
             calls.iter().zip(&places.ips).map(|(call, ip)| (call.nr, call.args, *ip)).collect();
         let after = |count: usize| list.get(count..).unwrap_or_default().to_vec();
-        stopped.set_regs(&Native::begin(places.begin, like)).map_err(gone)?;
+        stopped.set_regs(&Native::begin_list(places, lent, like)).map_err(gone)?;
         // Calls but the second are let through by whoever receives their traps.
         let mut until = 1;
         self.traps.foresee(tid, list.get(..until).unwrap_or_default().to_vec());
@@ -182,6 +182,14 @@ impl Injector<'_> {
                 continue;
             }
             if !self.listener.is_valid(notif.id) {
+                continue;
+            }
+            // Our filter asks about what closes a high number.
+            if (notif.nr, notif.ip) == (Native::NUMBERS.close, places.closed) {
+                match self.listener.reply(notif.id, Reply::Continue) {
+                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+                    replied => replied.map_err(gone)?,
+                }
                 continue;
             }
             running.interrupt().map_err(gone)?;

@@ -284,15 +284,26 @@ impl Planter<'_> {
         stopped.set_options().map_err(gone)?;
         let (regs, blocked) = (stopped.regs().map_err(gone)?, stopped.blocked().map_err(gone)?);
         stopped.block(u64::MAX).map_err(gone)?;
-        let args = [lent.into(), 0, 0, 0, 0, 0];
-        let close = Call { name: "close", nr: Native::NUMBERS.close, args };
         let base = Native::behind(&regs, trap.ip);
-        let (stopped, _) = self.injector().inject(stopped, &base, &close).await?;
+        let stopped = self.closed(stopped, &base, Some(lent)).await?;
         stopped.set_regs(&regs).map_err(gone)?;
         stopped.block(blocked).map_err(gone)?;
         // A stop at a call brings no signal.
         process::send(tid, signal).map_err(gone)?;
         stopped.detach(0).map_err(gone)
+    }
+
+    /// Has a stopped thread close what it was lent.
+    async fn closed(
+        &mut self,
+        stopped: Stopped,
+        base: &ptrace::Regs,
+        lent: Option<u32>,
+    ) -> Result<Stopped, PlantError> {
+        let Some(lent) = lent else { return Ok(stopped) };
+        let args = [lent.into(), 0, 0, 0, 0, 0];
+        let close = Call { name: "close", nr: Native::NUMBERS.close, args };
+        Ok(self.injector().inject(stopped, base, &close).await?.0)
     }
 
     pub(crate) fn injector(&mut self) -> Injector<'_> {

@@ -5,6 +5,7 @@
 use std::io;
 use std::process::Command;
 
+use crate::attacks::find;
 use crate::attacks::names;
 
 /// The attack that is none.
@@ -35,23 +36,30 @@ pub(crate) fn run(words: &[&str]) -> io::Result<u8> {
         [word, rest @ ..] if !word.starts_with("--") => (*word, rest),
         rest => ("", rest),
     };
-    let many = options.iter().position(|word| *word == "--minions");
-    let many = many.and_then(|at| options.get(at + 1)?.parse::<f64>().ok()).filter(|n| *n > 1.0);
+    let minions = options.iter().position(|word| *word == "--minions").map(|at| at + 1);
+    let many = minions.and_then(|at| options.get(at)?.parse::<u32>().ok()).filter(|n| *n > 1);
     println!(
         "the longest wait of a bystander in ms: beside the attack, beside a load alone, ratio"
     );
     println!("{:<24} {:<8} {:^22}  {:^22}  {AIM} ms", "attack", "by", "inside", "outside");
     let mut all = true;
     for name in names().into_iter().filter(|name| name.contains(word)) {
+        let many =
+            many.map(|many| (many * find(name).map_or(1, |attack| attack.processes)).to_string());
+        let mut of_load = options.to_vec();
+        if let (Some(many), Some(place)) = (&many, minions.and_then(|at| of_load.get_mut(at))) {
+            *place = many;
+        }
         for user in ["nobody", "root"] {
             let attack = measure(&["run", name, "--user", user, "--lasts-ms", LASTS], options)?;
             let (cells, verdict) = match attack {
                 Ok(Waits { worst, lasted, rate, processors }) => {
+                    let many = many.as_ref().and_then(|many| many.parse::<f64>().ok());
                     let share = many.map_or(0.0, |many| (1000.0 * processors / many).max(1.0));
                     let share = format!("{share:.0}");
                     let load =
                         ["run", LOAD, "--user", user, "--lasts-ms", &*lasted, "--share", &share];
-                    match measure(&load, options)? {
+                    match measure(&load, &of_load)? {
                         Ok(load) => {
                             let (cells, mut verdict) = judge(worst, load.worst);
                             let ratio = rate / load.rate;

@@ -47,6 +47,7 @@ const SYS_SCHED_SETAFFINITY: u32 = 122;
 const SYS_MSEAL: u32 = 462;
 const SYS_SENDMSG: u32 = 211;
 const SYS_EXIT: u32 = 93;
+const SYS_CLOSE: u32 = 57;
 const SYS_CLOSE_RANGE: u32 = 436;
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`.
 const SEND_FLAGS: u32 = 0x4040;
@@ -131,7 +132,7 @@ impl Arch for Aarch64 {
         faccessat2: 439,
         write: 64,
         writev: 66,
-        close: 57,
+        close: SYS_CLOSE,
         close_range: SYS_CLOSE_RANGE,
         dup: 23,
         fcntl: 25,
@@ -277,7 +278,10 @@ impl Arch for Aarch64 {
         let mut made = Vec::new();
         let at = |words: &Vec<u32>| u32::try_from(words.len()).unwrap_or(0);
         for calls in lists {
-            let mut list = CallList { begin: words.len() as u64 * INSN, ips: Vec::new() };
+            let begin = words.len() as u64 * INSN;
+            words.extend([movz(8, SYS_CLOSE), mov(0, 23), SVC]);
+            let closed = words.len() as u64 * INSN;
+            let mut list = CallList { begin, closed, ips: Vec::new() };
             for Call { nr, args, .. } in calls {
                 for (register, value) in (0..).zip(args) {
                     let [a, b, c, d] = [0, 16, 32, 48].map(|shift| value >> shift & 0xffff);
@@ -334,6 +338,12 @@ impl Arch for Aarch64 {
 
     fn begin(at: u64, like: &UserPtRegs) -> UserPtRegs {
         UserPtRegs { pc: at, pstate: like.pstate, ..UserPtRegs::default() }
+    }
+
+    fn begin_list(list: &CallList, closes: Option<u32>, like: &UserPtRegs) -> UserPtRegs {
+        let mut regs = Self::begin(list.begin, like);
+        regs.x[23] = u64::from(closes.unwrap_or(u32::MAX));
+        regs
     }
 
     fn entry(regs: &UserPtRegs) -> (u64, [u64; 6], u64) {

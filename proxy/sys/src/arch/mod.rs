@@ -180,12 +180,14 @@ pub struct StubCode {
     pub lists: Vec<CallList>,
 }
 
-/// A list of calls in the stub's code.
+/// A list of calls in the stub's code, before which it closes a descriptor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallList {
     /// The place of the first instruction.
     pub begin: u64,
-    /// The program counter while the kernel makes each call.
+    /// The program counter while the kernel closes the descriptor.
+    pub closed: u64,
+    /// The same while the kernel makes each call.
     pub ips: Vec<u64>,
 }
 
@@ -259,6 +261,8 @@ pub trait Arch {
     fn stub_code(lists: &[Vec<Call>]) -> StubCode;
     /// Registers with which a new thread begins at an address, and nothing else of its maker's.
     fn begin(at: u64, like: &Self::Regs) -> Self::Regs;
+    /// Registers with which a new thread begins with a list, and closes a descriptor or none.
+    fn begin_list(list: &CallList, closes: Option<u32>, like: &Self::Regs) -> Self::Regs;
     /// Registers with which a stopped thread executes `nr(args)` at the system call instruction
     /// that it executed last.
     fn inject(stopped: &Self::Regs, nr: u32, args: [u64; 6]) -> Self::Regs;

@@ -59,6 +59,7 @@ pub struct UserRegs {
 
 /// Bytes of the `syscall` instruction.
 const SYSCALL_LEN: u64 = 2;
+const SYS_CLOSE: u32 = 3;
 const SYS_SENDMSG: u32 = 46;
 const SYS_EXIT: u32 = 60;
 const SYS_CLOSE_RANGE: u32 = 436;
@@ -85,7 +86,7 @@ impl Arch for X86_64 {
         faccessat2: 439,
         write: 1,
         writev: 20,
-        close: 3,
+        close: SYS_CLOSE,
         close_range: SYS_CLOSE_RANGE,
         dup: 32,
         fcntl: 72,
@@ -238,7 +239,11 @@ impl Arch for X86_64 {
         code.put(UD2);
         let mut made = Vec::new();
         for calls in lists {
-            let mut list = CallList { begin: code.0.len() as u64, ips: Vec::new() };
+            let begin = code.0.len() as u64;
+            code.mov_eax(SYS_CLOSE);
+            code.put(&[0x89, 0xef]); // mov edi, ebp
+            code.syscall();
+            let mut list = CallList { begin, closed: code.0.len() as u64, ips: Vec::new() };
             for Call { nr, args, .. } in calls {
                 code.mov_eax(*nr);
                 for (register, value) in ARGUMENTS.into_iter().zip(args) {
@@ -314,6 +319,11 @@ impl Arch for X86_64 {
             eflags: 0x202,
             ..UserRegs::default()
         }
+    }
+
+    fn begin_list(list: &CallList, closes: Option<u32>, like: &UserRegs) -> UserRegs {
+        let rbp = u64::from(closes.unwrap_or(u32::MAX));
+        UserRegs { rbp, ..Self::begin(list.begin, like) }
     }
 
     fn entry(regs: &UserRegs) -> (u64, [u64; 6], u64) {

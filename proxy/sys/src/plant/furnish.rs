@@ -33,20 +33,18 @@ use crate::stub;
 use crate::window::CODE_LEN;
 
 impl Planter<'_> {
-    /// Has the stopped guest thread map the code from the descriptor that it was lent, and make the new one.
+    /// Has the stopped guest thread map the code from the descriptor that it was lent, and make the new one, which
+    /// closes that.
     pub(super) async fn multiplied(
         &mut self,
         mut stopped: Stopped,
         before: &ptrace::Regs,
         (new, lent): (&New<'_>, Option<u32>),
     ) -> Worked<Arc<Thread>> {
-        let n = &Native::NUMBERS;
         if let Some(lent) = lent {
-            let close = Call { name: "close", nr: n.close, args: [lent.into(), 0, 0, 0, 0, 0] };
             let (held, mapped) = self.code_mapped(stopped, before, lent).await?;
-            let (held, _) = self.injector().inject(held, before, &close).await?;
             if let Err(e) = mapped {
-                return Ok((held, Err(e)));
+                return Ok((self.closed(held, before, Some(lent)).await?, Err(e)));
             }
             stopped = held;
         }
@@ -57,10 +55,13 @@ impl Planter<'_> {
             | libc::CLONE_THREAD
             | libc::CLONE_SYSVSEM;
         let args = [u64::from(flags.cast_unsigned()), 0, 0, 0, 0, 0];
-        let clone = Call { name: "clone", nr: n.clone, args };
+        let clone = Call { name: "clone", nr: Native::NUMBERS.clone, args };
         let (maker, born) = match inject::clone(stopped, before, &clone).await? {
             Cloned::Born(maker, born) => (maker, born),
-            Cloned::Failed(stopped, result) => return Ok((stopped, Err(failed(&clone, result)))),
+            Cloned::Failed(stopped, result) => {
+                let stopped = self.closed(stopped, before, lent).await?;
+                return Ok((stopped, Err(failed(&clone, result))));
+            }
         };
         let tid = born.tid();
         self.traps.expect(tid);
@@ -69,8 +70,10 @@ impl Planter<'_> {
             .and_then(|mut thread| thread.learn_numbers().map(|()| thread))
             .map_err(|e| short(tid, "a handle for a stub", e));
         let (stub, _) = born.wait().await.map_err(|e| lost(tid, e))?;
-        let made = self.equipped(stub, before, (new, thread)).await;
+        let left_open = lent.filter(|_| thread.is_err());
+        let made = self.equipped(stub, before, (new, lent, thread)).await;
         let stopped = inject::out_of_clone(maker).await?;
+        let stopped = self.closed(stopped, before, left_open).await?;
         let planted = match made {
             // A filter of the guest's own has ended the new thread alone: the maker goes on without.
             Err(PlantError::Gone(gone)) if gone == tid => {
@@ -114,12 +117,12 @@ impl Planter<'_> {
         &mut self,
         stub: Stopped,
         like: &ptrace::Regs,
-        (new, thread): (&New<'_>, Result<Thread, PlantError>),
+        (new, lent, thread): (&New<'_>, Option<u32>, Result<Thread, PlantError>),
     ) -> Result<Result<Arc<Thread>, PlantError>, PlantError> {
         let tid = stub.tid();
         let (stub, made) = match thread {
             Ok(thread) => {
-                let (stub, made) = self.furnished(stub, like, new).await?;
+                let (stub, made) = self.furnished(stub, like, (new, lent)).await?;
                 (stub, made.map(|()| thread))
             }
             Err(e) => (stub, Err(e)),
@@ -153,7 +156,7 @@ impl Planter<'_> {
         &mut self,
         mut stub: Stopped,
         like: &ptrace::Regs,
-        new: &New<'_>,
+        (new, mut lent): (&New<'_>, Option<u32>),
     ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
         let mut give = vec![(stub_fd::SCRATCH, new.scratch)];
         give.extend(new.ro.map(|ro| (stub_fd::LENT, ro)));
@@ -162,7 +165,8 @@ impl Planter<'_> {
         loop {
             let calls = frame::calls(window, slot, memory);
             let list = self.code.list(slot, memory);
-            let (held, made) = self.injector().follow(stub, like, (&calls, &list), &give).await?;
+            let follow = (&*calls, &list, lent.take());
+            let (held, made) = self.injector().follow(stub, like, follow, &give).await?;
             stub = held;
             let is_in_the_way = memory == Memory::New && matches!(made, Err((_, EXISTS)));
             // Another process may share this memory, and have a stub there.

@@ -32,6 +32,8 @@ pub(crate) struct Attack {
     pub(crate) numbers: u32,
     /// Whether it goes on until the sandbox is ended. Such an attack says when it is [in effect](Guest::in_effect).
     pub(crate) goes_on: bool,
+    /// Processes of one attacker that take processor time all the while.
+    pub(crate) processes: u32,
     /// By how many KiB the supervisor may grow.
     pub(crate) growth: u64,
     /// Whether requests are traced.
@@ -50,6 +52,7 @@ impl Attack {
             name,
             numbers: 400,
             goes_on: false,
+            processes: 1,
             growth: 16 << 10,
             traced: false,
             prepare: None,
@@ -102,7 +105,7 @@ const ATTACKS: &[Attack] = &[
     Attack::new("lives", crowd::lives),
     Attack::new("traced", crowd::traced),
     Attack::new("mount_id", opens::mount_id).judged(opens::as_traced),
-    Attack::new("stall", waiting::stall),
+    Attack { processes: 12, ..Attack::new("stall", waiting::stall) },
     Attack::new("exec_lease", waiting::exec_lease).goes_on(),
     Attack::new("exec_zombie", waiting::exec_zombie).goes_on(),
     Attack::new("exec_fuse", silent::exec).with(crate::fuse::prepare).goes_on(),
