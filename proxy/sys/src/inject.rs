@@ -134,7 +134,8 @@ impl Injector<'_> {
     }
 
     /// Has a new stub, stopped, make calls by its own code, until it shows what the last one returned, or one that failed.
-    /// Before the first it closes the descriptor that its maker was lent; before the second it is given others.
+    /// Before the first it closes the descriptor that its maker was lent; before the second it is given others. `meanwhile`
+    /// is done beside the first.
     ///
     /// Each call is one that our own filter asks about: the kernel tells the call, and the place of the code that makes
     /// it, before the call is let through. So no filter of the guest's can pretend that the call was made.
@@ -144,6 +145,7 @@ impl Injector<'_> {
         like: &ptrace::Regs,
         (calls, places, lent): (&[Call], &CallList, Option<u32>),
         give: &Given<'_>,
+        meanwhile: impl FnOnce(),
     ) -> Result<(Stopped, Followed), PlantError> {
         let tid = stopped.tid();
         let gone = move |e: io::Error| lost(tid, e);
@@ -155,6 +157,7 @@ impl Injector<'_> {
         let mut until = 1;
         self.traps.foresee(tid, list.get(..until).unwrap_or_default().to_vec());
         let mut running = stopped.go_on(0).map_err(gone)?;
+        meanwhile();
         let (stopped, made, result) = loop {
             let (still, notif) = match self.traps_next(running).await? {
                 Ok(trapped) => trapped,

@@ -202,10 +202,8 @@ impl Planter<'_> {
     ) -> Result<T, PlantError> {
         let tid = trap.tid;
         let gone = move |e: io::Error| lost(tid, e);
-        // The thread is traced: its number is its own.
-        let looked = look(tid);
         let how = AddFd { cloexec: true, ..AddFd::default() };
-        let lent = match lent.filter(|_| looked.is_ok()) {
+        let lent = match lent {
             Some(file) => {
                 self.listener.lend(trap.id, file, how).await.map(|at| u32::try_from(at).ok())
             }
@@ -218,6 +216,8 @@ impl Planter<'_> {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => false,
             replied => replied.map(|()| true).map_err(gone)?,
         };
+        // While the thread comes to its stop. The thread is traced: its number is its own.
+        let looked = look(tid);
         let stopped = match guest.wait().await.map_err(gone)? {
             (stopped, Event::Stop) => stopped,
             // It is on its way to the handler, after which the kernel has it make the call again,
@@ -233,16 +233,15 @@ impl Planter<'_> {
         let blocked = stopped.blocked().map_err(gone)?;
         // Signals wait until the thread is itself again; the new thread inherits the mask.
         stopped.block(u64::MAX).map_err(gone)?;
-        let lent = looked.and_then(|()| {
-            lent.map_err(|source| match source.raw_os_error() {
-                // A signal has ended the trap before: the call is made again.
-                Some(libc::ENOENT) => PlantError::Interrupted(tid),
-                _ => PlantError::Injected { call: "a descriptor", source },
-            })
+        let lent = lent.map_err(|source| match source.raw_os_error() {
+            // A signal has ended the trap before: the call is made again.
+            Some(libc::ENOENT) => PlantError::Interrupted(tid),
+            _ => PlantError::Injected { call: "a descriptor", source },
         });
-        let (stopped, worked) = match lent {
-            Ok(lent) => work(self, stopped, &before, lent).await?,
-            Err(e) => (stopped, Err(e)),
+        let (stopped, worked) = match (looked, lent) {
+            (Ok(()), Ok(lent)) => work(self, stopped, &before, lent).await?,
+            (Ok(()), Err(e)) => (stopped, Err(e)),
+            (Err(e), lent) => (self.closed(stopped, &before, lent.ok().flatten()).await?, Err(e)),
         };
         let after = match &worked {
             Ok((_, After::Again)) | Err(PlantError::Sought(_) | PlantError::Interrupted(_)) => {

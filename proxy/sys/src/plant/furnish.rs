@@ -4,6 +4,7 @@
 //! The new thread is traced by the supervisor until it is known as a stub, so that nobody else can trace
 //! it: a tracer would have its device, and could change what it does.
 
+use std::io;
 use std::sync::Arc;
 
 use super::After;
@@ -65,19 +66,13 @@ impl Planter<'_> {
         };
         let tid = born.tid();
         self.traps.expect(tid);
-        // Learnt while the thread comes to its stop.
-        let thread = Thread::by_number(tid)
-            .and_then(|mut thread| thread.learn_numbers().map(|()| thread))
-            .map_err(|e| short(tid, "a handle for a stub", e));
         let (stub, _) = born.wait().await.map_err(|e| lost(tid, e))?;
-        let left_open = lent.filter(|_| thread.is_err());
-        let made = self.equipped(stub, before, (new, lent, thread)).await;
+        let made = self.equipped(stub, before, (new, lent)).await;
         let stopped = inject::out_of_clone(maker).await?;
-        let stopped = self.closed(stopped, before, left_open).await?;
         let planted = match made {
             // A filter of the guest's own has ended the new thread alone: the maker goes on without.
             Err(PlantError::Gone(gone)) if gone == tid => {
-                let source = std::io::Error::from_raw_os_error(libc::EIO);
+                let source = io::Error::from_raw_os_error(libc::EIO);
                 Err(PlantError::Injected { call: "a new stub", source })
             }
             made => made?,
@@ -117,17 +112,12 @@ impl Planter<'_> {
         &mut self,
         stub: Stopped,
         like: &ptrace::Regs,
-        (new, lent, thread): (&New<'_>, Option<u32>, Result<Thread, PlantError>),
+        (new, lent): (&New<'_>, Option<u32>),
     ) -> Result<Result<Arc<Thread>, PlantError>, PlantError> {
         let tid = stub.tid();
-        let (stub, made) = match thread {
-            Ok(thread) => {
-                let (stub, made) = self.furnished(stub, like, (new, lent)).await?;
-                (stub, made.map(|()| thread))
-            }
-            Err(e) => (stub, Err(e)),
-        };
-        let known = made.map(Arc::new).and_then(|thread| {
+        let (stub, made) = self.furnished(stub, like, (new, lent)).await?;
+        let known = made.and_then(|thread| {
+            let thread = Arc::new(thread.map_err(|e| short(tid, "a handle for a stub", e))?);
             let is_known = self.traps.announce(&thread);
             if is_known { Ok(thread) } else { Err(PlantError::Sought(tid)) }
         });
@@ -151,13 +141,13 @@ impl Planter<'_> {
         }
     }
 
-    /// Has a new thread leave the guest's descriptor table, and map its memory.
+    /// Has a new thread leave the guest's descriptor table, and map its memory; and takes a handle of it.
     async fn furnished(
         &mut self,
         mut stub: Stopped,
         like: &ptrace::Regs,
         (new, mut lent): (&New<'_>, Option<u32>),
-    ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
+    ) -> Result<(Stopped, Result<io::Result<Thread>, PlantError>), PlantError> {
         let mut give = vec![(stub_fd::SCRATCH, new.scratch)];
         give.extend(new.ro.map(|ro| (stub_fd::LENT, ro)));
         let (window, slot, tid) = (self.code.window(), new.slot, stub.tid());
@@ -166,7 +156,12 @@ impl Planter<'_> {
             let calls = frame::calls(window, slot, memory);
             let list = self.code.list(slot, memory);
             let follow = (&*calls, &list, lent.take());
-            let (held, made) = self.injector().follow(stub, like, follow, &give).await?;
+            let mut thread = Err(io::ErrorKind::Other.into());
+            let handle = || {
+                thread = Thread::by_number(tid)
+                    .and_then(|mut thread| thread.learn_numbers().map(|()| thread));
+            };
+            let (held, made) = self.injector().follow(stub, like, follow, &give, handle).await?;
             stub = held;
             let is_in_the_way = memory == Memory::New && matches!(made, Err((_, EXISTS)));
             // Another process may share this memory, and have a stub there.
@@ -181,7 +176,8 @@ impl Planter<'_> {
             if is_in_the_way && is_leftover() {
                 memory = Memory::Over;
             } else {
-                return Ok((stub, made.map_err(|(call, result)| failed(&call, result))));
+                let made = made.map_err(|(call, result)| failed(&call, result));
+                return Ok((stub, made.map(|()| thread)));
             }
         }
     }
