@@ -8,8 +8,6 @@
 
 use std::fs::File;
 use std::io;
-use std::io::BufRead;
-use std::io::BufReader;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
@@ -34,6 +32,7 @@ use crate::arch::CallList;
 use crate::arch::Native;
 use crate::arch::StubCode;
 use crate::arch::stub_fd;
+use crate::mappings::mapped;
 use crate::window::AddrWindow;
 use crate::window::CODE_LEN;
 use crate::window::MAX_SLOTS;
@@ -133,51 +132,18 @@ pub struct SealedCode {
     inode: String,
 }
 
-fn hex(text: &str) -> Option<u64> {
-    u64::from_str_radix(text, 16).ok()
-}
-
 /// Whether something is mapped in a slot, and nothing but what another stub's planting has mapped and had not
 /// finished. Where nothing is mapped, a filter of the guest's has answered that something is in the way.
 pub(crate) fn holds_leftovers_only(tid: Tid, window: AddrWindow, slot: usize) -> bool {
     let (at, end) = (window.slot(slot), window.slot(slot) + (RO_LEN + RW_LEN) as u64);
     let is_ours = |line: &String| line.contains(" ---s ") && line.contains(" /memfd:verbgate-");
     let are_ours = |all: Vec<String>| !all.is_empty() && all.iter().all(is_ours);
-    mapped(tid, &[(at, end)]).is_ok_and(|all| all.is_some_and(are_ours))
+    mapped(tid, &[(at, end)], usize::MAX).is_ok_and(|all| all.is_some_and(are_ours))
 }
 
-/// Bytes of a list of mappings that the kernel writes at once: the window is among the first.
-const AT_ONCE: usize = 512;
-
-/// More mappings than a usual program has below the window. A guest can have any number, which would take long to read.
+/// More mappings than a usual program has below the window. A guest can have any number, which an old kernel would take
+/// long to tell.
 const SOME: usize = 64;
-
-/// The mappings in ranges of a thread's addresses, a line of `/proc/TID/maps` each, with single spaces.
-fn mapped(tid: Tid, ranges: &[(u64, u64)]) -> io::Result<Option<Vec<String>>> {
-    mapped_among(tid, ranges, usize::MAX)
-}
-
-/// The same; `None` if at least `most` mappings come before these.
-fn mapped_among(tid: Tid, ranges: &[(u64, u64)], most: usize) -> io::Result<Option<Vec<String>>> {
-    let mut found = Vec::new();
-    let maps = BufReader::with_capacity(AT_ONCE, File::open(format!("/proc/{tid}/maps"))?);
-    for (before, line) in maps.lines().enumerate() {
-        if before >= most {
-            return Ok(None);
-        }
-        let line = line?;
-        let bounds = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
-        let bounds = bounds.and_then(|(from, to)| Some((hex(from)?, hex(to)?)));
-        let Some((from, to)) = bounds else { return Ok(None) };
-        if ranges.iter().all(|(_, end)| from >= *end) {
-            break;
-        }
-        if ranges.iter().any(|(at, end)| from < *end && to > *at) {
-            found.push(line.split_whitespace().collect::<Vec<_>>().join(" "));
-        }
-    }
-    Ok(Some(found))
-}
 
 /// A file as `/proc/PID/maps` names it: device and inode.
 fn inode(file: impl AsFd) -> io::Result<String> {
@@ -228,14 +194,14 @@ impl SealedCode {
     /// Whether anything is mapped in the place of the code.
     pub(crate) fn has_place_of(&self, tid: Tid) -> io::Result<bool> {
         let (at, end) = (self.window.code(), self.window.code() + CODE_LEN as u64);
-        Ok(mapped_among(tid, &[(at, end)], SOME)?.is_none_or(|all| !all.is_empty()))
+        Ok(mapped(tid, &[(at, end)], SOME)?.is_none_or(|all| !all.is_empty()))
     }
 
     /// Whether the code, and nothing else, is mapped in its place.
     pub(crate) fn is_there(&self, tid: Tid) -> bool {
         let (at, end) = (self.window.code(), self.window.code() + CODE_LEN as u64);
         let own = format!("{at:x}-{end:x} r-xs 00000000 {} ", self.inode);
-        mapped(tid, &[(at, end)]).is_ok_and(|all| {
+        mapped(tid, &[(at, end)], usize::MAX).is_ok_and(|all| {
             all.is_some_and(|all| all.len() == 1 && all.iter().all(|line| line.starts_with(&own)))
         })
     }
@@ -257,7 +223,7 @@ impl SealedCode {
             format!("{at:x}-{ro_end:x} r--s 00000000 {ro} "),
             format!("{ro_end:x}-{end:x} rw-s 00000000 {rw} "),
         ];
-        Ok(mapped(stub, &[(code, code_end), (at, end)])?.is_some_and(|found| {
+        Ok(mapped(stub, &[(code, code_end), (at, end)], usize::MAX)?.is_some_and(|found| {
             // A program whose stack is executable may execute all that it may read (READ_IMPLIES_EXEC).
             let plain = |line: &str| line.replace("r-xs", "r--s").replace("rwxs", "rw-s");
             let own = own.each_ref().map(|own| plain(own));

@@ -22,6 +22,7 @@ pub mod hand;
 pub mod heap;
 mod inject;
 pub mod lookup;
+mod mappings;
 pub mod mem;
 pub mod network;
 pub mod node;
