@@ -197,7 +197,7 @@ impl Supervisor {
         prepared: Prepared,
     ) -> Option<Prepared> {
         // A device may be slow. With one more thread that waits for it, the process would have its calls put aside
-        // (`Crew::is_beyond`), and stubs make requests at the same time as well.
+        // (`Crew::beyond`), and stubs make requests at the same time as well.
         let is_free = state.outside.is_none() && !guest.outside.load(Ordering::Acquire);
         let is_plain = is_free && prepared.plan.told.is_none();
         let file = plain(&prepared.request).filter(|_| is_plain).and_then(|_| {

@@ -20,6 +20,7 @@ use verbgate_sys::seccomp::bpf::RET_USER_NOTIF;
 use verbgate_sys::seccomp::bpf::interpret;
 use verbgate_sys::seccomp::rules::About;
 use verbgate_sys::share;
+use verbgate_sys::share::Who;
 use verbgate_sys::shortage;
 
 use crate::crew;
@@ -175,8 +176,8 @@ impl Supervisor {
                 None => return,
             },
         };
-        if self.crew.is_beyond(&trap, || self.caller(&trap).share_owner().ok()) {
-            return;
+        if let Some(who) = self.crew.beyond(|| self.caller(&trap).share_owner().ok()) {
+            return self.put_aside(who, &trap);
         }
         if let Some(reply) = self.judged(&trap) {
             return self.answer(trap, reply);
@@ -275,8 +276,13 @@ impl Supervisor {
 
     /// Puts a call aside whose guest has used up its share of waits, if this thread could not wait for that guest.
     pub(crate) fn is_put_aside(&self, trap: &Notification) -> bool {
-        let who = share::take_aside(trap.id);
-        who.inspect(|who| self.crew.put_aside(*who, *trap)).is_some()
+        share::take_aside(trap.id).map(|who| self.put_aside(who, trap)).is_some()
+    }
+
+    fn put_aside(&self, who: Who, trap: &Notification) {
+        if !self.crew.put_aside(who, *trap) {
+            self.refuse(*trap, Errno::EAGAIN);
+        }
     }
 
     pub(crate) fn refuse(&self, trap: Notification, errno: Errno) {

@@ -359,6 +359,7 @@ const LIMITS: &[[&str; 4]] = &[
     ["other looks", "proxy/src/crew/watch.rs", "LONG: Duration = Duration::from_millis(50);", "50 ms"],
     ["other looks", "proxy/src/crew/mod.rs", "STUCK: usize = 2;", "| 2 |"],
     ["other looks", "proxy/src/crew/mod.rs", "MOST: usize = 128;", "| 128 |"],
+    ["calls that wait", "proxy/src/crew/mod.rs", "ASIDE: usize = 512;", "| 512, then EAGAIN |"],
     ["descriptors for open devices", "proxy/src/tokens.rs", "descriptor_limit() / 2", "half of RLIMIT_NOFILE"],
     ["descriptors for anything", "proxy/sys/src/shortage.rs", "RESERVE: u64 = 64;", "less 64"],
     ["memory", "proxy/src/memory.rs", "\"memory.high\", 14)", "fourteen sixteenths of memory.high"],

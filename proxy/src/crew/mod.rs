@@ -39,6 +39,8 @@ const REST: Duration = Duration::from_secs(1);
 const MOST: usize = 128;
 /// Threads that one process may keep waiting.
 const STUCK: usize = 2;
+/// Calls of one user that are put aside at most. The kernel walks along all that wait whenever it is told of one.
+const ASIDE: usize = 512;
 /// Calls that were put aside of which one look finds out whether they have ended.
 const LOOKED_AT: usize = 16;
 
@@ -315,25 +317,28 @@ impl Crew {
         self.doze.disturb();
     }
 
-    /// Tries a call again when there is room for a wait of whose it is.
-    pub(crate) fn put_aside(&self, who: Who, trap: Notification) {
-        self.pool.lock().aside.push((who, trap));
-        self.doze.disturb();
-    }
-
-    /// Puts a call aside whose process keeps as many threads as it may, by looks that no helper makes for them; `who` tells
-    /// whose the call is. False: the process does not.
-    pub(crate) fn is_beyond(&self, trap: &Notification, who: impl FnOnce() -> Option<Who>) -> bool {
-        if !self.has_stuck.load(Ordering::Acquire) {
+    /// Tries a call again when there is room for a wait of whose it is. False: too many calls of that user wait for room.
+    pub(crate) fn put_aside(&self, who: Who, trap: Notification) -> bool {
+        let mut pool = self.pool.lock();
+        let own = pool.aside.iter().filter(|(one, _)| one.is_of_user_of(&who)).count();
+        if own >= ASIDE {
             return false;
         }
-        let Some(who) = who() else { return false };
-        let mut pool = self.pool.lock();
-        let is_beyond = pool.stuck.iter().filter(|one| one.is(&who)).count() >= STUCK;
-        if is_beyond {
-            pool.aside.push((who, *trap));
+        pool.aside.push((who, trap));
+        drop(pool);
+        self.doze.disturb();
+        true
+    }
+
+    /// The owner of a call, as `who` tells, if its process keeps as many threads as it may, by looks that no helper makes
+    /// for them.
+    pub(crate) fn beyond(&self, who: impl FnOnce() -> Option<Who>) -> Option<Who> {
+        if !self.has_stuck.load(Ordering::Acquire) {
+            return None;
         }
-        is_beyond
+        let who = who()?;
+        let pool = self.pool.lock();
+        (pool.stuck.iter().filter(|one| one.is(&who)).count() >= STUCK).then_some(who)
     }
 
     /// Forgets calls that were put aside and have ended: looks at a few, and at others the next time. The kernel finds a

@@ -46,6 +46,12 @@ impl Who {
     pub fn is(&self, other: &Self) -> bool {
         self.process == other.process
     }
+
+    /// Whether both processes are one user's.
+    #[must_use]
+    pub fn is_of_user_of(&self, other: &Self) -> bool {
+        self.user == other.user
+    }
 }
 
 fn waits() -> MutexGuard<'static, Vec<Who>> {

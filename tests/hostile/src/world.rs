@@ -118,7 +118,7 @@ impl<'a> World<'a> {
         let settings = |answer: i32, other: i32| {
             format!(
                 "attack={}\nuser={}\ndevice={}\nother={}\n\
-                 answer={answer}\nother-answer={other}\nreal={}\nseed={}\naddress={}\nminions={}\ncompat={}\nshare={}\ncalls={}\n",
+                 answer={answer}\nother-answer={other}\nreal={}\nseed={}\naddress={}\nminions={}\ncompat={}\nshare={}\ncalls={}\nnative={}\n",
                 attack.name,
                 options.user,
                 options.path(0),
@@ -130,6 +130,7 @@ impl<'a> World<'a> {
                 options.compat,
                 options.share,
                 options.calls,
+                options.native,
             )
         };
         let text = if options.real {

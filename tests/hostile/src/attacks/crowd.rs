@@ -26,29 +26,40 @@ use crate::raw::memory;
 use crate::raw::name;
 use crate::raw::sleep;
 use crate::request;
+use crate::request::errno;
 
-/// A hundred threads of one process, each in a request or an open whose bytes never come.
+/// Threads of one process, each in a request or an open whose bytes never come: more than may wait, or a hundred where
+/// there are several such processes.
 pub(super) fn slow_threads(guest: &Guest) -> io::Result<()> {
-    const THREADS: usize = 100;
     static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    static REFUSED: AtomicUsize = AtomicUsize::new(0);
+    let is = |name: &str, value: &str| guest.settings.get(name) == value;
+    let is_alone = is("minions", "1") && is("native", "false");
+    let threads = if is_alone { 600 } else { 100 };
     close(faults::of_the_kernel(&guest.board)? as i32);
     minion(|| {
         let fd = guest.planted(guest.device())?;
         let uffd = faults::of_the_kernel(&guest.board)?;
-        for number in 0..THREADS {
+        for number in 0..threads {
             let page = memory(None, PAGE)?;
             faults::take(uffd, page, PAGE)?;
             thread::Builder::new().stack_size(128 << 10).spawn(move || {
                 BEGUN.fetch_add(1, Ordering::SeqCst);
-                match number % 3 {
-                    0 => drop(call(libc::SYS_openat, &[int(libc::AT_FDCWD), page, 2])),
-                    1 => drop(call(libc::SYS_write, &[int(fd), page, 24])),
-                    _ => drop(request::send(fd, page)),
+                let end = match number % 3 {
+                    0 => errno(&call(libc::SYS_openat, &[int(libc::AT_FDCWD), page, 2])),
+                    1 => errno(&call(libc::SYS_write, &[int(fd), page, 24])),
+                    _ => request::send(fd, page),
+                };
+                if end == libc::EAGAIN {
+                    REFUSED.fetch_add(1, Ordering::SeqCst);
                 }
             })?;
         }
-        raw::until(|| BEGUN.load(Ordering::SeqCst) == THREADS);
-        println!("{THREADS} threads wait");
+        raw::until(|| BEGUN.load(Ordering::SeqCst) == threads);
+        if is_alone {
+            raw::until(|| REFUSED.load(Ordering::SeqCst) > 0);
+        }
+        println!("{threads} threads wait");
         guest.board.set_mine(0, 1);
         go_on()
     })?;
