@@ -38,16 +38,16 @@ pub fn bind(listener: &Listener, idle: NotifId, file: impl AsFd) -> io::Result<(
 
 /// Takes the ucontext out of a stub: now if it waits in its trap, else as soon as it does.
 pub(crate) fn unbind(listener: &Listener, worker: &mut Worker, nothing: impl AsFd) {
-    let StubState::Idle(idle) = worker.state else {
-        worker.unbind = !matches!(worker.state, StubState::Ended);
-        return worker.wake();
-    };
-    worker.unbind = false;
+    worker.unbind = true;
+    let StubState::Idle(idle) = worker.state else { return worker.wake() };
     match bind(listener, idle, nothing) {
         // The process's RLIMIT_NOFILE leaves its stubs no number: the end of the stub closes the file.
         Err(e) if e.raw_os_error() != Some(libc::ENOENT) => end(listener, worker, idle),
         // A stub that is gone holds nothing.
-        _ => worker.bound = None,
+        _ => {
+            worker.bound = None;
+            worker.unbind = false;
+        }
     }
 }
 

@@ -234,8 +234,10 @@ impl Supervisor {
         for (place, worker) in state.workers.iter_mut().enumerate() {
             let needed = match worker.state {
                 StubState::Busy(_) => true,
-                StubState::Starting | StubState::Waking => waits,
-                StubState::Idle(_) | StubState::Parked | StubState::Ended => false,
+                StubState::Starting | StubState::Waking => waits || worker.unbind,
+                // Its end closes a file that the guest has closed.
+                StubState::Ended => worker.unbind,
+                StubState::Idle(_) | StubState::Parked => false,
             };
             let thread = &worker.stub.thread;
             // Traced, it is in another state.

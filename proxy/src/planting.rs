@@ -152,7 +152,7 @@ impl Supervisor {
                 let tgid = guest.process.tgid();
                 format!(
                     "process {tgid} cannot use RDMA: a seccomp filter of the process ends verbgate's \
-                     stubs (let the filter allow ioctl, preadv, sendmsg, close_range, mmap and futex), or \
+                     stubs (let the filter allow ioctl, preadv, sendmsg, close, close_range, mmap and futex), or \
                      their code was replaced"
                 )
             });

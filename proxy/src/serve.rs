@@ -10,6 +10,8 @@ use std::io;
 use std::sync::Arc;
 
 use verbgate_abi::Errno;
+use verbgate_sys::arch::Arch;
+use verbgate_sys::arch::Native;
 use verbgate_sys::caller::Caller;
 use verbgate_sys::process::Process;
 use verbgate_sys::process::unguessable;
@@ -279,8 +281,12 @@ impl Supervisor {
         share::take_aside(trap.id).map(|who| self.put_aside(who, trap)).is_some()
     }
 
+    /// Opens and requests can fail; whoever closes a descriptor or gives up rights does not look whether that has.
     fn put_aside(&self, who: Who, trap: &Notification) {
-        if !self.crew.put_aside(who, *trap) {
+        let n = &Native::NUMBERS;
+        let can_fail = [n.ioctl, n.write, n.writev, n.openat, n.openat2].contains(&trap.nr)
+            || n.open == Some(trap.nr);
+        if !self.crew.put_aside(who, *trap, !can_fail) {
             self.refuse(*trap, Errno::EAGAIN);
         }
     }

@@ -68,7 +68,7 @@ pub(crate) struct Worker {
     pub(crate) state: StubState,
     /// The ucontext in its table, and the guest descriptor that it stands for.
     pub(crate) bound: Option<(GuestFd, UcontextId)>,
-    /// Drop the ucontext as soon as it is idle: the guest has closed its own.
+    /// Drop the ucontext as soon as it is idle, or has ended: the guest has closed its own.
     pub(crate) unbind: bool,
     /// End it as soon as it is idle: the program has changed its credentials since.
     pub(crate) retire: bool,

@@ -91,9 +91,6 @@ const DEFAULT: &[Row] = &[
             "ibv_srq_pingpong_e",
             "ibv_xsrq_pingpong",
             "ib_send_bw_e",
-            "ib_write_bw",
-            "ib_read_lat",
-            "ib_atomic_lat",
         ],
     },
     Row {

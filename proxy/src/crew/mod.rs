@@ -39,10 +39,13 @@ const REST: Duration = Duration::from_secs(1);
 const MOST: usize = 128;
 /// Threads that one process may keep waiting.
 const STUCK: usize = 2;
-/// Calls of one user that are put aside at most. The kernel walks along all that wait whenever it is told of one.
-const ASIDE: usize = 512;
+/// Calls that are put aside at most, of one process, of one user, and of all. The kernel walks along all that wait whenever
+/// it is told of one.
+const ASIDE_OF_PROCESS: usize = 256;
+const ASIDE_OF_USER: usize = 512;
+const ASIDE: usize = 4096;
 /// Calls that were put aside of which one look finds out whether they have ended.
-const LOOKED_AT: usize = 16;
+const LOOKED_AT: usize = 128;
 
 /// One thread, and what it is doing.
 #[derive(Debug, Default)]
@@ -317,11 +320,16 @@ impl Crew {
         self.doze.disturb();
     }
 
-    /// Tries a call again when there is room for a wait of whose it is. False: too many calls of that user wait for room.
-    pub(crate) fn put_aside(&self, who: Who, trap: Notification) -> bool {
+    /// Tries a call again when there is room for a wait of whose it is. False: too many calls wait for room.
+    pub(crate) fn put_aside(&self, who: Who, trap: Notification, anyhow: bool) -> bool {
         let mut pool = self.pool.lock();
-        let own = pool.aside.iter().filter(|(one, _)| one.is_of_user_of(&who)).count();
-        if own >= ASIDE {
+        let of = |is: &dyn Fn(&Who) -> bool| pool.aside.iter().filter(|(one, _)| is(one)).count();
+        let is_full = || {
+            pool.aside.len() >= ASIDE
+                || of(&|one| one.is(&who)) >= ASIDE_OF_PROCESS
+                || of(&|one| one.is_of_user_of(&who)) >= ASIDE_OF_USER
+        };
+        if !anyhow && is_full() {
             return false;
         }
         pool.aside.push((who, trap));

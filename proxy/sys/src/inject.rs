@@ -135,7 +135,7 @@ impl Injector<'_> {
 
     /// Has a new stub, stopped, make calls by its own code, until it shows what the last one returned, or one that failed.
     /// Before the first it closes the descriptor that its maker was lent; before the second it is given others. `meanwhile`
-    /// is done beside the first.
+    /// is done beside the first, and says whether the others are made.
     ///
     /// Each call is one that our own filter asks about: the kernel tells the call, and the place of the code that makes
     /// it, before the call is let through. So no filter of the guest's can pretend that the call was made.
@@ -145,7 +145,7 @@ impl Injector<'_> {
         like: &ptrace::Regs,
         (calls, places, lent): (&[Call], &CallList, Option<u32>),
         give: &Given<'_>,
-        meanwhile: impl FnOnce(),
+        meanwhile: impl FnOnce() -> bool,
     ) -> Result<(Stopped, Followed), PlantError> {
         let tid = stopped.tid();
         let gone = move |e: io::Error| lost(tid, e);
@@ -157,7 +157,7 @@ impl Injector<'_> {
         let mut until = 1;
         self.traps.foresee(tid, list.get(..until).unwrap_or_default().to_vec());
         let mut running = stopped.go_on(0).map_err(gone)?;
-        meanwhile();
+        let goes_on = meanwhile();
         let (stopped, made, result) = loop {
             let (still, notif) = match self.traps_next(running).await? {
                 Ok(trapped) => trapped,
@@ -172,7 +172,11 @@ impl Injector<'_> {
                 until == made && list.get(made) == Some(&(notif.nr, notif.args, notif.ip));
             if is_next {
                 self.traps.foresee(tid, after(made + 1));
-                match self.give(&notif, give).await {
+                let given = match goes_on {
+                    true => self.give(&notif, give).await,
+                    false => self.listener.reply(notif.id, Reply::Errno(libc::ECANCELED)),
+                };
+                match given {
                     // A stop has ended the wait: the call is made again.
                     Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
                         self.traps.foresee(tid, Vec::new());

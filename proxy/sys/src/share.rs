@@ -131,7 +131,7 @@ pub fn take_aside(call: NotifId) -> Option<Who> {
 #[derive(Debug)]
 pub struct Room {
     waits: Vec<Who>,
-    /// Users and processes that are known to have none: thousands of calls of one may wait.
+    /// Users and processes that have used their shares up: thousands of calls of one may wait.
     full: (Vec<u32>, Vec<Who>),
 }
 
@@ -150,7 +150,10 @@ impl Room {
     /// Finds room for one more, who is counted from now on.
     pub fn take(&mut self, who: Who) -> bool {
         let Self { waits, full: (users, processes) } = self;
-        if waits.len() >= OF_ALL || users.contains(&who.user) || processes.contains(&who) {
+        if waits.len() >= OF_ALL
+            || users.contains(&who.user)
+            || processes.iter().any(|one| one.is(&who))
+        {
             return false;
         }
         if of_user(waits, who) >= OF_USER {

@@ -330,13 +330,12 @@ impl World {
             return Ok(());
         }
         let was = std::mem::replace(&mut worker.state, State::Idle(trap.id));
-        let unbind = worker.unbind;
         self.guests[guest].stillborn = 0;
-        if unbind {
-            self.unbind(guest, place)?;
-        }
         if let State::Busy(job) = was {
             self.done(handler, (guest, place), job, shown)?;
+        }
+        if self.guests[guest].workers[place].unbind {
+            self.unbind(guest, place)?;
         }
         if self.guests[guest].workers[place].retire {
             self.retire(guest)?;

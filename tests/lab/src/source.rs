@@ -29,7 +29,14 @@ const SUITES: &[&str] = &[
     "bookworm",
 ];
 /// What is unpacked: the rest of the kernel is a gigabyte.
-const PARTS: &[&str] = &["Makefile", "include", "drivers/infiniband"];
+const PARTS: &[&str] = &[
+    "Makefile",
+    "include",
+    "drivers/infiniband",
+    "arch/x86/entry/syscalls",
+    "arch/arm64/tools",
+    "scripts",
+];
 
 /// The source of a series, if it is in the cache.
 pub fn cached_source(series: &str) -> Result<Option<PathBuf>> {

@@ -86,9 +86,13 @@ impl Crowd {
     fn held(&self) -> Result<Held> {
         let proc = Path::new("/proc").join(self.program.pid().to_string());
         let status = fs::read_to_string(proc.join("status"))?;
-        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = rss.and_then(|rss| rss.trim().strip_suffix(" kB")?.parse().ok());
-        let kib = kib.context("the supervisor's status has no VmRSS")?;
+        // Pages of the program's file come and go.
+        let kib = |name| {
+            let rss = status.lines().find_map(|line| line.strip_prefix(name));
+            let kib = rss.and_then(|rss| rss.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+            kib.with_context(|| format!("the supervisor's status has no {name}"))
+        };
+        let kib = kib("RssAnon:")? + kib("RssShmem:")?;
         Ok(Held { kib, descriptors: fs::read_dir(proc.join("fd"))?.count() })
     }
 

@@ -160,9 +160,13 @@ impl Planter<'_> {
             let handle = || {
                 thread = Thread::by_number(tid)
                     .and_then(|mut thread| thread.learn_numbers().map(|()| thread));
+                thread.is_ok()
             };
             let (held, made) = self.injector().follow(stub, like, follow, &give, handle).await?;
             stub = held;
+            if thread.is_err() {
+                return Ok((stub, Ok(thread)));
+            }
             let is_in_the_way = memory == Memory::New && matches!(made, Err((_, EXISTS)));
             // Another process may share this memory, and have a stub there.
             let shares = |other: Tid| {

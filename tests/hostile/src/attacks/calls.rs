@@ -327,9 +327,19 @@ fn device_of(node: &fs::Metadata) -> u64 {
 fn look(task: &std::path::Path, device: u64, codes: &mut HashMap<u64, Vec<u8>>) -> Option<String> {
     let read = |name: &str| fs::read_to_string(task.join(name)).unwrap_or_default();
     let maps = read("maps");
-    let code = maps.lines().find(|line| line.contains("verbgate-stub") && line.contains("r-x"))?;
-    let (from, to) = code.split_whitespace().next()?.split_once('-')?;
-    let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
+    let bounds = |line: &&str| -> Option<(u64, u64)> {
+        let (from, to) = line.split_whitespace().next()?.split_once('-')?;
+        Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
+    };
+    // mlock(2) and mbind(2) of some pages split a mapping.
+    let end_of = |lines: &[&str], at: u64, rights: &str| {
+        let parts = lines.iter().filter(|line| line.contains(rights));
+        parts.filter_map(bounds).fold(at, |end, (from, to)| if from == end { to } else { end })
+    };
+    let is_code = |line: &&str| line.contains("verbgate-stub") && line.contains(" r-xs ");
+    let code: Vec<&str> = maps.lines().filter(is_code).collect();
+    let (from, _) = bounds(code.first()?)?;
+    let to = end_of(&code, from, " r-xs ");
     let call = read("syscall");
     let ip = call.split_whitespace().last()?.trim_start_matches("0x").to_owned();
     let ip = u64::from_str_radix(&ip, 16).ok()?;
@@ -377,40 +387,30 @@ fn look(task: &std::path::Path, device: u64, codes: &mut HashMap<u64, Vec<u8>>) 
     if maps.is_empty() {
         return None;
     }
-    let bounds = |line: &&str| -> Option<(u64, u64)> {
-        let (from, to) = line.split_whitespace().next()?.split_once('-')?;
-        Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
-    };
     let window: Vec<&str> = maps
         .lines()
         .filter(|line| bounds(line).is_some_and(|(at, _)| at >> 32 == from >> 32))
         .collect();
-    // mlock(2) and mbind(2) of some pages split a half.
-    let end_of = |at: u64, rights: &str| {
-        let parts = window.iter().filter(|line| line.contains(rights));
-        parts.filter_map(bounds).fold(at, |end, (from, to)| if from == end { to } else { end })
-    };
     let are_whole = request.checked_sub(to).is_some_and(|from| {
         let frame = to + (from >> 20 << 20);
-        let half = end_of(frame, " r--s ");
-        half == frame + (256 << 10) && end_of(half, " rw-s ") == half + (256 << 10)
+        let half = end_of(&window, frame, " r--s ");
+        half == frame + (256 << 10) && end_of(&window, half, " rw-s ") == half + (256 << 10)
     });
     if waits && !are_whole && read("syscall") == call {
         return Some(format!("{}: a stub with {window:?}", task.display()));
     }
-    // Between and below these places the kernel may put a mapping for which it chooses the address, when all above is taken.
-    let places = (0..8).map(|slot| to + (slot << 20)).map(|at| (at, at + (512 << 10)));
-    let places: Vec<_> = places.chain([(from, to)]).collect();
-    for line in window {
-        let (at, end) = bounds(&line)?;
-        if places.iter().all(|(from, to)| end <= *from || at >= *to) {
-            continue;
-        }
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let is_ours = words.get(5).is_some_and(|name| stays(name));
-        let is_written = words.get(1).is_some_and(|how| how.starts_with("rw"))
-            && !line.contains("verbgate-scratch");
-        if !is_ours || is_written {
+    // Where no stub has its frame, shmat(2) may map something of the guest's, whose stub has no place there then.
+    let is_ours = |line: &&str| line.split_whitespace().nth(5).is_some_and(stays);
+    let slots = (0..8).map(|slot| to + (slot << 20)).map(|at| (at, at + (512 << 10)));
+    for (from, to) in slots.chain([(from, to)]) {
+        let is_in = |line: &&&str| bounds(line).is_some_and(|(at, end)| at < to && end > from);
+        let there: Vec<&&str> = window.iter().filter(is_in).collect();
+        let is_wrong = |line: &&&&str| {
+            !is_ours(line) || line.contains(" rw") && !line.contains("verbgate-scratch")
+        };
+        if there.iter().any(|line| is_ours(line))
+            && let Some(line) = there.iter().find(is_wrong)
+        {
             return Some(format!("{}: {line}", task.display()));
         }
     }
