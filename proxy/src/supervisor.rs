@@ -27,6 +27,7 @@ use verbgate_sys::seccomp::bpf::SockFilter;
 use verbgate_sys::seccomp::rules;
 use verbgate_sys::seccomp::rules::About;
 use verbgate_sys::seccomp::rules::Verdict;
+use verbgate_sys::stub;
 use verbgate_sys::token::Tokens;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
@@ -164,7 +165,7 @@ pub struct Supervisor {
     /// Commands to the connection manager.
     pub(crate) cm: Queue,
     /// What stands in a stub's table when no ucontext does.
-    pub(crate) nothing: File,
+    pub(crate) nothing: OwnedFd,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) books: Mutex<Books>,
     /// The connections of the host's sandboxes.
@@ -295,7 +296,7 @@ impl Supervisor {
             tracer: Tracer::default(),
             left: Mutex::default(),
             cm: Queue::new()?,
-            nothing: File::open("/dev/null")?,
+            nothing: stub::nothing()?,
             registry: Mutex::default(),
             books: Mutex::new(Books::with(Arc::clone(&ledger))),
             ledger,

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::atomic::AtomicI32;
@@ -438,9 +439,15 @@ pub(super) fn ways(guest: &Guest) -> io::Result<()> {
         println!("BROKEN: pidfd_getfd says {:?}", (flags, closed, other));
     }
     let path = format!("/proc/self/task/{stub}/fd/0");
-    if let Ok(node) = fs::metadata(&path) {
+    // At work, and parked.
+    for millis in [0, 300] {
+        raw::sleep(millis);
+        let Ok(node) = fs::metadata(&path) else { continue };
         match fs::set_permissions(&path, node.permissions()) {
-            Ok(()) => println!("BROKEN: the stub's node is reached by {path}"),
+            Ok(()) if node.file_type().is_char_device() => {
+                println!("BROKEN: a node of the host's is reached by {path}");
+            }
+            Ok(()) => println!("the stub has an empty file"),
             Err(error) => println!("the mode of the stub's node: {error}"),
         }
     }
