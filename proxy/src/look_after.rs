@@ -235,7 +235,7 @@ impl Supervisor {
             let needed = match worker.state {
                 StubState::Busy(_) => true,
                 StubState::Starting | StubState::Waking => waits || worker.unbind,
-                // Its end closes a file that the guest has closed.
+                // The stub's end closes the file of a descriptor that the guest has closed.
                 StubState::Ended => worker.unbind,
                 StubState::Idle(_) | StubState::Parked => false,
             };

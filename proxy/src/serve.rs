@@ -286,7 +286,7 @@ impl Supervisor {
         let n = &Native::NUMBERS;
         let can_fail = [n.ioctl, n.write, n.writev, n.openat, n.openat2].contains(&trap.nr)
             || n.open == Some(trap.nr);
-        if !self.crew.put_aside(who, *trap, !can_fail) {
+        if !self.crew.put_aside(who, *trap, can_fail) {
             self.refuse(*trap, Errno::EAGAIN);
         }
     }

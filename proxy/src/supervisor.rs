@@ -19,6 +19,7 @@ use rustix::event::eventfd;
 use verbgate_abi::Errno;
 use verbgate_sys::Tid;
 use verbgate_sys::arch::Native;
+use verbgate_sys::frame;
 use verbgate_sys::frame::Ready;
 use verbgate_sys::frame::SealedCode;
 use verbgate_sys::node;
@@ -27,7 +28,6 @@ use verbgate_sys::seccomp::bpf::SockFilter;
 use verbgate_sys::seccomp::rules;
 use verbgate_sys::seccomp::rules::About;
 use verbgate_sys::seccomp::rules::Verdict;
-use verbgate_sys::stub;
 use verbgate_sys::token::Tokens;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
@@ -165,7 +165,7 @@ pub struct Supervisor {
     /// Commands to the connection manager.
     pub(crate) cm: Queue,
     /// What stands in a stub's table when no ucontext does.
-    pub(crate) nothing: OwnedFd,
+    pub(crate) nothing: File,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) books: Mutex<Books>,
     /// The connections of the host's sandboxes.
@@ -296,7 +296,7 @@ impl Supervisor {
             tracer: Tracer::default(),
             left: Mutex::default(),
             cm: Queue::new()?,
-            nothing: stub::nothing()?,
+            nothing: frame::nothing()?,
             registry: Mutex::default(),
             books: Mutex::new(Books::with(Arc::clone(&ledger))),
             ledger,

@@ -168,7 +168,7 @@ struct Pool {
     over: bool,
     /// Calls whose guests have used up their shares of waits.
     aside: Vec<(Who, Notification)>,
-    /// The one of these that was looked at last.
+    /// The place in `aside` of the call that was looked at last.
     looked: usize,
     /// Owners of calls that have kept threads for long.
     stuck: Vec<Who>,
@@ -320,8 +320,8 @@ impl Crew {
         self.doze.disturb();
     }
 
-    /// Tries a call again when there is room for a wait of whose it is. False: too many calls wait for room.
-    pub(crate) fn put_aside(&self, who: Who, trap: Notification, anyhow: bool) -> bool {
+    /// Tries a call again when there is room for a wait of whose it is. False: the call can fail, and too many wait.
+    pub(crate) fn put_aside(&self, who: Who, trap: Notification, can_fail: bool) -> bool {
         let mut pool = self.pool.lock();
         let of = |is: &dyn Fn(&Who) -> bool| pool.aside.iter().filter(|(one, _)| is(one)).count();
         let is_full = || {
@@ -329,7 +329,7 @@ impl Crew {
                 || of(&|one| one.is(&who)) >= ASIDE_OF_PROCESS
                 || of(&|one| one.is_of_user_of(&who)) >= ASIDE_OF_USER
         };
-        if !anyhow && is_full() {
+        if can_fail && is_full() {
             return false;
         }
         pool.aside.push((who, trap));
@@ -349,8 +349,8 @@ impl Crew {
         (pool.stuck.iter().filter(|one| one.is(&who)).count() >= STUCK).then_some(who)
     }
 
-    /// Forgets calls that were put aside and have ended: looks at a few, and at others the next time. The kernel finds a
-    /// call in the list of all that wait.
+    /// Forgets calls that were put aside and have ended: looks at a few, and at others the next time, because the kernel
+    /// seeks each call along all that wait.
     pub(crate) fn forget_aside(&self, has_ended: impl Fn(&Notification) -> bool) {
         let mut pool = self.pool.lock();
         for _ in 0..LOOKED_AT.min(pool.aside.len()) {

@@ -62,6 +62,17 @@ fn memfd(name: &str, len: usize) -> io::Result<File> {
     Ok(fd.into())
 }
 
+/// An empty file of the supervisor's own, for a stub's table while no device's file stands there: it leads a guest that
+/// is root to no inode of the host's.
+///
+/// # Errors
+/// When memory or descriptors run out.
+pub fn nothing() -> io::Result<File> {
+    let file = memfd("verbgate-nothing", 0)?;
+    rustix::fs::fcntl_add_seals(&file, SIZE | SealFlags::WRITE | SealFlags::SEAL)?;
+    Ok(file)
+}
+
 /// The same memory opened for reading only.
 fn reading(file: &File) -> io::Result<OwnedFd> {
     Ok(File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.into())

@@ -1,4 +1,4 @@
-//! What is mapped at some of a process's addresses.
+//! Mappings at some of a process's addresses, by what the kernel says.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -101,6 +101,8 @@ fn line(query: &Query, name: &[u8]) -> String {
     format!(
         "{start:x}-{end:x} {letters}{shared} {offset:08x} {major:02x}:{minor:02x} {inode} {name}"
     )
+    .trim_end()
+    .to_owned()
 }
 
 fn hex(text: &str) -> Option<u64> {

@@ -78,16 +78,11 @@ fn who(tid: Tid) -> io::Result<Who> {
     Ok(Who { process: (process, process::started(Tid(process.0))?), user })
 }
 
-fn of_user(waits: &[Who], who: Who) -> usize {
-    waits.iter().filter(|one| one.user == who.user).count()
-}
-
-fn of_process(waits: &[Who], who: Who) -> usize {
-    waits.iter().filter(|one| one.is(&who)).count()
-}
-
 fn has_room(waits: &[Who], who: Who) -> bool {
-    waits.len() < OF_ALL && of_process(waits, who) < OF_PROCESS && of_user(waits, who) < OF_USER
+    let of = |is: &dyn Fn(&&Who) -> bool| waits.iter().filter(|one| is(one)).count();
+    waits.len() < OF_ALL
+        && of(&|one| one.process == who.process) < OF_PROCESS
+        && of(&|one| one.user == who.user) < OF_USER
 }
 
 impl Share {
@@ -129,42 +124,25 @@ pub fn take_aside(call: NotifId) -> Option<Who> {
 
 /// A copy of the waits that are under way, to find room in.
 #[derive(Debug)]
-pub struct Room {
-    waits: Vec<Who>,
-    /// Users and processes that have used their shares up: thousands of calls of one may wait.
-    full: (Vec<u32>, Vec<Who>),
-}
+pub struct Room(Vec<Who>);
 
 impl Room {
     /// The room as it is now.
     #[must_use]
     pub fn now() -> Self {
-        Self { waits: waits().clone(), full: Default::default() }
+        Self(waits().clone())
     }
 
     /// Counts one that waits without a share.
     pub fn add(&mut self, who: Who) {
-        self.waits.push(who);
+        self.0.push(who);
     }
 
     /// Finds room for one more, who is counted from now on.
     pub fn take(&mut self, who: Who) -> bool {
-        let Self { waits, full: (users, processes) } = self;
-        if waits.len() >= OF_ALL
-            || users.contains(&who.user)
-            || processes.iter().any(|one| one.is(&who))
-        {
-            return false;
-        }
-        if of_user(waits, who) >= OF_USER {
-            users.push(who.user);
-        } else if of_process(waits, who) >= OF_PROCESS {
-            processes.push(who);
-        } else {
-            waits.push(who);
-            return true;
-        }
-        false
+        let has = has_room(&self.0, who);
+        self.0.extend(has.then_some(who));
+        has
     }
 }
 

@@ -6,8 +6,6 @@ use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::MemfdFlags;
-use rustix::fs::SealFlags;
 use rustix::net::AddressFamily;
 use rustix::net::RecvAncillaryBuffer;
 use rustix::net::RecvAncillaryMessage;
@@ -56,19 +54,6 @@ pub const fn request_offset(inputs: usize) -> usize {
     // struct ib_uverbs_ioctl_hdr is 24 bytes, struct ib_uverbs_attr 16, of which attr_id and len
     // take 4.
     RO_LEN - 24 - 16 * inputs - 4
-}
-
-/// What stands in a stub's table while no device's file does: an empty file of the supervisor's own, which leads a guest
-/// that is root to no inode of the host's.
-///
-/// # Errors
-/// When memory or descriptors run out.
-pub fn nothing() -> io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = rustix::fs::memfd_create("verbgate-nothing", flags)?;
-    let size = SealFlags::GROW | SealFlags::SHRINK;
-    rustix::fs::fcntl_add_seals(&file, size | SealFlags::WRITE | SealFlags::SEAL)?;
-    Ok(file)
 }
 
 /// Number of attributes before the boundary, always: the stub's registers are loaded before the

@@ -144,7 +144,7 @@ fn calls_without_row(source: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for (file, abis, column) in SYSTEM_CALLS {
         let path = source.join(file);
-        // Those of AArch64 and AArch32: since 6.11.
+        // Tables of AArch64 and AArch32 exist since 6.11.
         if column > 2 && !path.exists() {
             continue;
         }

@@ -47,7 +47,7 @@ const TRICKS: &[(&str, Trick)] = &[
     }),
 ];
 
-/// What the supervisor writes neither for a request nor when a stub parks.
+/// The last word of a region, which the supervisor writes neither for a request nor when a stub parks.
 fn last_word(m: Mapping) -> u64 {
     m.start + m.len - 8
 }
